@@ -1,0 +1,1 @@
+"""The roles of the fleet. Each talks to the others by packets only."""
