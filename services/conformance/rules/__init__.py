@@ -1,0 +1,1 @@
+"""The rules, by subject; each module ends in its table."""

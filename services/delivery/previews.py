@@ -1,0 +1,111 @@
+"""Previews: the newest text of a running stream, shown by editing one message in place (IM v2 §6).
+
+A preview runs in the lane of its channel, so it never overtakes a final, no two edits of a message are in flight,
+and once the ledger has a final nothing edits it. A preview that cannot be shown is shed; the final says it all.
+"""
+
+from services.delivery.activity import ActivityBoard
+from services.delivery.channels import Channels, Known
+from services.delivery.desk import Desk
+from services.delivery.lanes import Lane
+from services.delivery.targets.port import Part, Target, TargetError, Throttled
+from shared.clock import Clock
+from shared.records.model import LedgerEntry, LedgerUpdate, Receipt
+from shared.telemetry.metrics import DeliveryMetrics
+from shared.wire.codec import shown_text
+from shared.wire.items import Item
+
+DEFAULT_PAUSE = 2.0
+"""Seconds without previews after a platform said "slow down" and not for how long."""
+
+
+class Previews:
+    """Shows streams.
+
+    Args:
+        targets: by connector_card_id.
+        channels: their bindings.
+        desk: stream texts and the ledger.
+        activity: cleared when text becomes visible.
+        clock: time.
+        metrics: what is counted.
+    """
+
+    def __init__(
+        self,
+        targets: dict[str, Target],
+        channels: Channels,
+        desk: Desk,
+        activity: ActivityBoard,
+        clock: Clock,
+        metrics: DeliveryMetrics,
+    ) -> None:
+        self._targets = targets
+        self._channels = channels
+        self._desk = desk
+        self._activity = activity
+        self._clock = clock
+        self._metrics = metrics
+
+    async def show(self, lane: Lane, item: Item, message_id: str) -> None:
+        """Brings the preview up to the newest text."""
+        known = await self._channels.get(item.channel)
+        if known is None or not known.is_connected or self._clock.monotonic() < lane.preview_after:
+            self._metrics.shed(item.card)
+            return
+        target = self._targets[item.card]
+        if not (await target.traits(known.binding)).edits:
+            return
+        newest = await self._desk.text(item.channel, message_id)
+        shown = lane.shown.get(message_id, 0)
+        if newest is None or newest[1] <= shown:
+            return
+        entry = await self._desk.find(item.channel, message_id)
+        if entry is not None and entry.state != "preview":
+            lane.shown.pop(message_id, None)
+            return
+        text = shown_text(newest[0])
+        if text.strip() and await self._put(lane, known, target, entry, message_id, text):
+            lane.shown[message_id] = newest[1]
+
+    async def interrupted(self, lane: Lane, entry: LedgerEntry) -> None:
+        """The stream died without its final: one last edit says so (contract.md, Delivery)."""
+        lane.shown.pop(entry.message_id, None)
+        known = await self._channels.get(entry.channel)
+        if known is not None and known.is_connected:
+            target = self._targets[known.channel.card_id]
+            part = Part(entry.message_id, 0, f"{entry.message_id}.interrupted", "[interrupted]")
+            for shown in entry.preview:
+                try:
+                    await target.edit(known.binding, shown, part)
+                except TargetError as error:
+                    self._metrics.failed(known.channel.card_id, type(error).__name__)
+        await self._remember(entry.channel, entry.message_id, entry.preview, code="interrupted")
+
+    async def _put(
+        self, lane: Lane, known: Known, target: Target, entry: LedgerEntry | None, message_id: str, text: str
+    ) -> bool:
+        handle = entry.preview[0] if entry is not None and entry.preview else None
+        part = Part(message_id, 0, f"{message_id}.preview", text)
+        try:
+            if handle is None:
+                receipt = await target.send(known.binding, part)
+                await self._remember(lane.channel, message_id, (receipt,))
+            else:
+                await target.edit(known.binding, handle, part)
+        except Throttled as error:
+            lane.preview_after = self._clock.monotonic() + (error.retry_after or DEFAULT_PAUSE)
+            self._metrics.shed(known.channel.card_id)
+            return False
+        except TargetError as error:
+            lane.preview_after = self._clock.monotonic() + DEFAULT_PAUSE
+            self._metrics.failed(known.channel.card_id, type(error).__name__)
+            return False
+        self._activity.clear(lane.channel)
+        self._metrics.previews.inc()
+        return True
+
+    async def _remember(self, channel: str, message_id: str, handles: tuple[Receipt, ...], code: str = "") -> None:
+        await self._desk.write(
+            LedgerUpdate(channel, message_id, "preview", (), -1, handles, 0, code, "", "", self._clock.now())
+        )

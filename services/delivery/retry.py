@@ -1,0 +1,73 @@
+"""When to try again, when to step aside, when to give up. Pure."""
+
+import math
+import random
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from services.delivery.targets.port import Failed, NeverLeft, Refused, TargetError, Throttled, Unknown
+from shared.config import Limits
+
+LONGEST_WAIT = 24 * 3600.0
+"""A platform that asks for more is asked again after a day; the message's own age ends it sooner."""
+
+
+class Wait(Struct, frozen=True):
+    """Try again after so many seconds."""
+
+    seconds: float
+    reason: str
+
+
+class GiveUp(Struct, frozen=True):
+    """Never again: the code and detail for the ack and the dead letter; `revoked` takes the channel with it."""
+
+    code: str
+    detail: str
+    revoked: bool = False
+
+
+def after(
+    error: TargetError,
+    attempt: int,
+    age: float,
+    limits: Limits,
+    *,
+    repeatable: bool,
+    jitter: Callable[[], float] = random.random,
+) -> Wait | GiveUp:
+    """What a failed call leads to.
+
+    Args:
+        error: how the call ended.
+        attempt: how many there have been, this one included.
+        age: seconds since the fabric took the message.
+        limits: attempts and age allowed.
+        repeatable: the platform notices a repeat, or the call is an edit.
+        jitter: 0 to 1.
+    """
+    match error:
+        case Refused(revoked=revoked):
+            return GiveUp("target_delivery_failed", str(error), revoked)
+        case Unknown() if not repeatable:
+            return GiveUp("delivery_uncertain", "no answer came, and the platform cannot be asked")
+        case Throttled(retry_after=given):
+            code, seconds = "target_rate_limited", _sane(given)
+        case NeverLeft() | Failed() | Unknown():
+            code, seconds = "target_delivery_failed", None
+        case _:
+            return GiveUp("target_delivery_failed", str(error))
+    if seconds is None:
+        step = min(limits.retry_first_seconds * 2.0 ** min(attempt - 1, 30), limits.retry_most_seconds)
+        seconds = step * (0.75 + jitter() / 4)
+    if attempt >= limits.outbound_attempts or age + seconds > limits.outbound_seconds:
+        return GiveUp(code, f"given up after {attempt} attempts in {age:.0f} s: {error}")
+    return Wait(seconds, code)
+
+
+def _sane(seconds: float | None) -> float | None:
+    """Absent, negative and nonsense mean "you choose"; huge is capped (field report 22)."""
+    if seconds is None or not math.isfinite(seconds) or seconds < 0:
+        return None
+    return min(max(seconds, 0.05), LONGEST_WAIT)

@@ -1,0 +1,144 @@
+"""One socket: frames in, one at a time, through the session; frames out, through a bounded buffer."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiohttp import WSMsgType, web
+
+from services.edge.session import Ask, Close, Forward, Reply, Session, Settle, Step
+from shared.clock import Clock
+from shared.config import Limits
+from shared.wire import replies
+from shared.wire.codec import WireError, decode
+from shared.wire.packets import Packet
+
+log = logging.getLogger(__name__)
+
+TOO_BIG: Final = 1009
+TRY_AGAIN_LATER: Final = 1013
+BEFORE_HELLO_BYTES: Final = 64 * 1024
+
+
+class Connection:
+    """A socket and its session.
+
+    Args:
+        session_id: names this socket in the fleet.
+        socket: the prepared WebSocket.
+        session: its state machine.
+        take: performs the steps that leave the socket (`Forward`, `Ask`, `Settle`).
+        limits: the caps.
+        clock: for the time of the last frame.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        socket: web.WebSocketResponse,
+        session: Session,
+        take: Callable[["Connection", Step, Packet, bytes], Awaitable[None]],
+        limits: Limits,
+        clock: Clock,
+    ) -> None:
+        self.session_id = session_id
+        self.session = session
+        self.opened_at = self.last_heard = clock.monotonic()
+        self._socket = socket
+        self._take = take
+        self._limits = limits
+        self._clock = clock
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._writer: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Reads until the socket is closed."""
+        async for frame in self._socket:
+            self.last_heard = self._clock.monotonic()
+            match frame.type:
+                case WSMsgType.TEXT:
+                    await self._receive(frame.data)
+                case WSMsgType.BINARY:
+                    self.push(replies.error("invalid_packet", "packets are text frames"))
+                case WSMsgType.PING:
+                    await self._socket.pong(frame.data)
+                case _:
+                    pass
+
+    def push(self, frame: bytes) -> None:
+        """Sends a frame as soon as the peer takes it; a peer that takes none is closed at the cap (invariant 5)."""
+        if self._socket.closed:
+            return
+        self._waiting.append(frame)
+        self._waiting_bytes += len(frame)
+        if self._waiting_bytes > self._limits.send_buffer_bytes:
+            log.warning("closing a socket whose peer has stopped reading: session=%s", self.session_id)
+            self._waiting.clear()
+            self._waiting_bytes = 0
+            self.abort(TRY_AGAIN_LATER, "too slow")
+        elif self._writer is None:
+            self._writer = asyncio.create_task(self._write())
+
+    async def ping(self) -> None:
+        """Asks the peer for a sign of life."""
+        if not self._socket.closed:
+            await self._socket.ping()
+
+    async def close(self, code: int, reason: str) -> None:
+        """Closes with a code, after what waits has been written."""
+        if self._writer is not None:
+            await asyncio.wait([self._writer], timeout=1.0)
+        await self._socket.close(code=code, message=reason.encode()[:120])
+
+    def abort(self, code: int, reason: str) -> None:
+        """Closes without waiting for the peer; what is owed to it is sent again when it returns."""
+        if self._writer is not None:
+            self._writer.cancel()
+        self._closer = asyncio.create_task(self._abort(code, reason))
+
+    async def _abort(self, code: int, reason: str) -> None:
+        transport = self._socket._req.transport if self._socket._req else None  # noqa: SLF001 - aiohttp has no abort
+        closing = asyncio.create_task(self._socket.close(code=code, message=reason.encode()[:120], drain=False))
+        await asyncio.wait([closing], timeout=1.0)
+        if transport is not None:
+            transport.abort()
+
+    async def _receive(self, raw: bytes) -> None:
+        if not self.session.helloed and len(raw) > BEFORE_HELLO_BYTES:
+            await self.close(TOO_BIG, "too large before hello")
+            return
+        try:
+            packet, raw = decode(raw)
+        except WireError as error:
+            for step in self.session.refuse(error):
+                await self._do(step)
+            return
+        for step in self.session.receive(packet):
+            if isinstance(step, Forward | Ask | Settle):
+                await self._take(self, step, packet, raw)
+            else:
+                await self._do(step)
+
+    async def _do(self, step: Step) -> None:
+        match step:
+            case Reply(frame):
+                self.push(frame)
+            case Close(code, reason):
+                await self.close(code, reason)
+            case _:
+                raise AssertionError(step)
+
+    async def _write(self) -> None:
+        try:
+            while self._waiting:
+                frame = self._waiting.popleft()
+                await self._socket.send_frame(frame, WSMsgType.TEXT)
+                self._waiting_bytes -= len(frame)
+        except ConnectionError:
+            self._waiting.clear()
+            self._waiting_bytes = 0
+        finally:
+            self._writer = None
