@@ -9,8 +9,8 @@ import aiohttp
 
 from services.conformance.record import Record
 from services.conformance.report import Options
-from services.conformance.verdict import at, expect
 from services.conformance.signin import sign_in
+from services.conformance.verdict import at, expect
 from shared.agent.client import AgentClient
 from shared.agent.errors import AgentError, ConnectionLost
 from shared.agent.model import Packet
@@ -115,7 +115,7 @@ class Probe:
     """
 
     def __init__(
-        self, base_url: str, api_key: str, options: Options, http: aiohttp.ClientSession, card: dict[str, Any],
+        self, base_url: str, api_key: str, *, options: Options, http: aiohttp.ClientSession, card: dict[str, Any],
         record: Record,
     ) -> None:  # fmt: skip
         self.base_url, self.api_key, self.options = base_url, api_key, options

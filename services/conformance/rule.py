@@ -7,7 +7,6 @@ from msgspec import Struct
 from services.conformance.probe import Probe
 
 
-
 class Rule(Struct, frozen=True):
     """One statement of a specification and the check that can fail it."""
 

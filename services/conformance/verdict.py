@@ -44,7 +44,7 @@ def code_of(packet: object) -> str:
 
 def is_rejected(packet: object) -> bool:
     """Whether it is the ack of a message that was refused."""
-    return at(packet, "type") == "chat.message.ack" and at(packet, "payload", "status") == "rejected"
+    return (at(packet, "type"), at(packet, "payload", "status")) == ("chat.message.ack", "rejected")
 
 
 def expect_code(packet: object, *codes: str) -> None:

@@ -11,7 +11,9 @@ from shared.wire.packets import PROFILE, PROTOCOL_VERSION
 
 _TOOL_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _SKILL_NAME: Final = re.compile(r"^name:\s*[\"']?([^\s\"']+)", re.MULTILINE)
-_FORBIDDEN: Final = frozenset({"base_url", "api_key", "token", "access_token", "secret_key", "password", "qr_code_text"})
+_FORBIDDEN: Final = frozenset(
+    {"base_url", "api_key", "token", "access_token", "secret_key", "password", "qr_code_text"}
+)
 
 
 async def schema(probe: Probe) -> None:
