@@ -3,7 +3,10 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Final
+
+import msgspec
 
 from aiohttp import web
 
@@ -23,8 +26,6 @@ from shared.wire import notes, replies
 from shared.wire.ids import delivery_queue, edge_queue, namer, partition_of, stream_queue
 from shared.wire.items import Item, unpack
 from shared.wire.packets import ChannelClose, ChannelOpen, ChatMessage, DescriptorGet, Hello, Packet
-
-import msgspec
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class EdgeService:
         self._senders: dict[str, tuple[ChannelSender, asyncio.Task[None]]] = {}
         self._subscription: Subscription | None = None
         self._loops: list[asyncio.Task[None]] = []
-        self._stopping = False
+        self.show_transcript: Callable[[Item], Awaitable[None]] = _nobody
         self._delivery_queues = [delivery_queue(p) for p in range(settings.partitions)]
         self._stream_queues = [stream_queue(p) for p in range(settings.partitions)]
 
@@ -84,7 +85,6 @@ class EdgeService:
 
     async def stop(self) -> None:
         """Closes every socket with 1012, then the inbox."""
-        self._stopping = True
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*(c.close(RESTARTING, "restarting") for c in list(self._connections.values())))
@@ -251,6 +251,8 @@ class EdgeService:
                         other.session.closed(item.channel)
                         if self._routes.get(item.channel) is other:
                             del self._routes[item.channel]
+                case notes.TRANSCRIPT:
+                    await self.show_transcript(item)
                 case _:
                     log.warning("an unknown note in the inbox: kind=%s", item.kind)
         return Done()
@@ -315,3 +317,7 @@ class EdgeService:
             ids = sorted({c.session.connector_id for c in self._connections.values() if c.session.helloed})
             with contextlib.suppress(RecordsUnavailable):
                 await self._records.connectors.touch(ids, self._clock.now())
+
+
+async def _nobody(item: Item) -> None:
+    """There is no console at this edge."""

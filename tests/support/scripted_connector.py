@@ -6,7 +6,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 from aiohttp.test_utils import TestServer
 
 from tests.support.scripted_card import PROFILE, SKILL, make_card, make_descriptor
@@ -40,6 +40,9 @@ class ScriptedConnector:
         self.health: dict[str, Any] = {}
         self.statuses: dict[str, int] = {}
         self.subprotocols: tuple[str, ...] = ("xagent.connector.packet.v1",)
+        self.upload_answer: dict[str, Any] = {}
+        self.shows_deltas = False
+        self.lives_through_bad_text = False
         self.max_frame = 1024 * 1024
         self.spoil: Spoil = lambda _received, answer: [answer]
         self.channels: dict[str, Channel] = {}
@@ -54,6 +57,7 @@ class ScriptedConnector:
         app.router.add_get("/health", self._health)
         app.router.add_get("/ws", self._ws)
         app.router.add_post("/files/uploads", self._upload)
+        app.router.add_get("/files/refs/{ref}", self._ref)
         async with TestServer(app) as server:
             yield str(server.make_url("")).rstrip("/")
 
@@ -97,17 +101,24 @@ class ScriptedConnector:
             return web.Response(status=self.statuses.get("upload_file", 400))
         data, ref = file.file.read(), f"file_{secrets.token_hex(8)}"
         channel.files.add(ref)
-        return web.json_response(
-            {"file_ref": ref, "file_type": "file", "filename": file.filename, "byte_size": len(data), "expires_at": 1}
-        )
+        answer = {"file_ref": ref, "file_type": "file", "filename": file.filename}
+        return web.json_response(answer | {"byte_size": len(data), "expires_at": 1} | self.upload_answer)
+
+    async def _ref(self, _request: web.Request) -> web.Response:
+        return web.Response(status=self.statuses.get("refs", 404))
 
     async def _ws(self, request: web.Request) -> web.StreamResponse:
         if not self._may(request):
             return web.Response(status=self.statuses.get("ws", 401))
-        ws = web.WebSocketResponse(protocols=self.subprotocols, max_msg_size=self.max_frame, timeout=1)
+        ws = web.WebSocketResponse(
+            protocols=self.subprotocols, max_msg_size=self.max_frame, timeout=1, **self._reading()
+        )
         await ws.prepare(request)
         await Socket(self, ws).run()
         return ws
+
+    def _reading(self) -> dict[str, Any]:
+        return {"decode_text": False} if self.lives_through_bad_text else {}
 
     def _may(self, request: web.Request) -> bool:
         return request.headers.get("Authorization") == f"Bearer {API_KEY}"
@@ -126,17 +137,20 @@ class Socket:
         async for frame in self.ws:
             packet: Packet = {}
             try:
-                if frame.type is not WSMsgType.TEXT:
-                    raise Refusal("invalid_packet")
-                packet = check_envelope(frame.data)
+                packet = check_envelope(_text_of(frame))
                 await self._take(packet)
+            except ConnectionError:
+                break
             except Refusal as refusal:
-                about = packet or refusal.about
-                await self._say(about, "error", refusal.payload, error={"code": refusal.code})
-                if refusal.code == "protocol_version_unsupported":
-                    await self.ws.close(code=WSCloseCode.POLICY_VIOLATION)
+                await self._refuse(packet or refusal.about, refusal)
         for channel in self.open:
             self.server.channels[channel].socket = None
+
+    async def _refuse(self, about: Packet, refusal: Refusal) -> None:
+        with contextlib.suppress(ConnectionError):
+            await self._say(about, "error", refusal.payload, error={"code": refusal.code})
+            if refusal.code == "protocol_version_unsupported":
+                await self.ws.close(code=WSCloseCode.POLICY_VIOLATION)
 
     async def push(self, channel: str, message_id: str, text: str) -> None:
         """Sends a person's message."""
@@ -253,9 +267,17 @@ class Socket:
 
     async def _delta(self, _packet: Packet, payload: Packet, channel: Channel) -> None:
         check_delta(payload, channel)
+        if self.server.shows_deltas:
+            channel.shown.append(payload["text"])
 
     async def _activity(self, _packet: Packet, payload: Packet, _channel: Channel) -> None:
         check_activity(payload)
 
     async def _acked(self, _packet: Packet, payload: Packet, channel: Channel) -> None:
         channel.outbox.pop(payload["message_id"], None)
+
+
+def _text_of(frame: WSMessage) -> str:
+    if frame.type is not WSMsgType.TEXT:
+        return ""
+    return frame.data if isinstance(frame.data, str) else bytes(frame.data).decode(errors="replace")

@@ -1,0 +1,1 @@
+"""The command `sluice`: wiring of the roles, and what operators and authors type."""

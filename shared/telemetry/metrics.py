@@ -1,0 +1,77 @@
+"""The metrics of every role (prometheus_client). Low cardinality: never a channel, message or name as a label."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 600.0, 3600.0)
+
+
+def render(registry: CollectorRegistry) -> bytes:
+    """The text that Prometheus scrapes."""
+    return generate_latest(registry)
+
+
+class EdgeMetrics:
+    """Of the edge."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.sockets = Gauge("sluice_edge_sockets", "Open sockets of xAgent.", registry=registry)
+        self.packets = Counter("sluice_edge_packets", "Packets put on the bus.", registry=registry)
+
+
+class DeliveryMetrics:
+    """Of the delivery workers."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._answers = Counter(
+            "sluice_delivery_answers", "Finals answered.", ["card", "status", "code"], registry=registry
+        )
+        self._seconds = Histogram(
+            "sluice_delivery_seconds", "From the edge to the answer.", ["card"], buckets=_BUCKETS, registry=registry
+        )
+        self._calls = Histogram(
+            "sluice_target_call_seconds", "Calls of a platform.", ["card"], buckets=_BUCKETS, registry=registry
+        )
+        self._failures = Counter(
+            "sluice_target_failures", "Calls that failed, by kind.", ["card", "kind"], registry=registry
+        )
+        self._dead = Counter("sluice_dead_letters", "Messages given up.", ["code"], registry=registry)
+        self._shed = Counter("sluice_previews_shed", "Previews that were not shown.", ["card"], registry=registry)
+        self.previews = Counter("sluice_previews", "Previews shown.", registry=registry)
+        self.parked = Gauge("sluice_lanes_parked", "Lanes with parked work.", registry=registry)
+
+    def answered(self, card: str, status: str, code: str, seconds: float) -> None:
+        """A final was answered."""
+        self._answers.labels(card, status, code).inc()
+        self._seconds.labels(card).observe(seconds)
+
+    def called(self, card: str, seconds: float) -> None:
+        """A platform took a part."""
+        self._calls.labels(card).observe(seconds)
+
+    def failed(self, card: str, kind: str) -> None:
+        """A call failed."""
+        self._failures.labels(card, kind).inc()
+
+    def dead(self, code: str) -> None:
+        """A message was given up."""
+        self._dead.labels(code).inc()
+
+    def shed(self, card: str) -> None:
+        """A preview was not shown."""
+        self._shed.labels(card).inc()
+
+
+class StreamMetrics:
+    """Of the aggregators."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.deltas = Counter("sluice_stream_deltas", "Deltas stored.", registry=registry)
+        self.repeats = Counter("sluice_stream_repeats", "Deltas that came twice.", registry=registry)
+        self.late = Counter("sluice_stream_late", "Deltas after their final.", registry=registry)
+        self.windows = Counter("sluice_stream_windows", "Windows written to the state.", registry=registry)
+        self._refused = Counter("sluice_stream_refused", "Deltas refused.", ["code"], registry=registry)
+        self.open = Gauge("sluice_streams_open", "Streams held hot.", registry=registry)
+
+    def refused(self, code: str) -> None:
+        """A delta was refused."""
+        self._refused.labels(code).inc()
