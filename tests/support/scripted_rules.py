@@ -63,8 +63,9 @@ def check_message(payload: dict[str, Any], channel: ChannelState) -> tuple[str, 
 def check_delta(payload: dict[str, Any], channel: ChannelState) -> None:
     """Takes a delta, or refuses it."""
     message_id, sequence, text = (payload.get(key) for key in ("message_id", "sequence", "text"))
-    good = isinstance(sequence, int) and sequence > 0 and isinstance(text, str)
-    if not good or not isinstance(message_id, str) or "files" in payload or IDENTITY & set(payload):
+    if not isinstance(sequence, int) or not isinstance(text, str) or not isinstance(message_id, str):
+        raise Refusal("invalid_packet")
+    if sequence < 1 or "files" in payload or IDENTITY & set(payload):
         raise Refusal("invalid_packet")
     if message_id in channel.done:
         return
