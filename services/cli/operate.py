@@ -24,7 +24,7 @@ async def channels(records_url: str, card: str, limit: int, screen: Screen) -> N
     """Lists channels."""
     table = _table("channel", "card", "status", "open at", "shown as", "since", "reason")
     async with open_records(records_url) as records:
-        for row in await records.channels.list(limit, card):
+        for row in await records.channels.find(limit, card):
             label = row.target.get("label", "")
             table.add_row(
                 row.channel_id, row.card_id, row.status, row.edge_id or "-", label, _when(row.created_at), row.reason
@@ -39,7 +39,7 @@ async def newest_channel(records_url: str, card: str) -> str:
         OperateError: there is none.
     """
     async with open_records(records_url) as records:
-        rows = await records.channels.list(1000, card)
+        rows = await records.channels.find(1000, card)
     if not rows:
         raise OperateError(f"no channel on {card} yet: an agent has to open one (try `sluice up --demo`)")
     return max(rows, key=lambda row: row.created_at).channel_id
@@ -50,7 +50,7 @@ async def outbox(records_url: str, action: Action, item: str, channel: str, limi
     async with open_records(records_url) as records:
         if action == "list":
             table = _table("item", "card", "state", "attempts", "accepted", "expires", "code")
-            for row in await records.outbox.list(limit, channel):
+            for row in await records.outbox.find(limit, channel):
                 name = f"{row.channel}/{row.message_id}"
                 times = _when(row.accepted_at), _when(row.expires_at)
                 table.add_row(name, row.card, row.state, str(row.attempts), *times, row.code)
@@ -75,7 +75,7 @@ async def parked(records_url: str, action: Action, item: str, channel: str, limi
     async with open_records(records_url) as records:
         if action == "list":
             table = _table("id", "channel", "card", "due", "attempts", "since", "reason")
-            for row in await records.parked.list(limit, channel):
+            for row in await records.parked.find(limit, channel):
                 due, since = _when(row.due_at), _when(row.first_at)
                 table.add_row(str(row.id), row.channel, row.card, due, str(row.attempts), since, row.reason)
             screen.print(table)
@@ -118,7 +118,7 @@ async def dead_letters(
     async with open_records(records_url) as records:
         if action == "list":
             table = _table("id", "channel", "direction", "code", "attempts", "at", "detail")
-            for row in await records.dead.list(limit, channel):
+            for row in await records.dead.find(limit, channel):
                 when = _when(row.at)
                 table.add_row(row.id, row.channel, row.direction, row.code, str(row.attempts), when, row.detail)
             screen.print(table)

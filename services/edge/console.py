@@ -107,7 +107,7 @@ class Console:
         viewers.add(socket)
         beat = asyncio.create_task(self._announce(channel.channel_id))
         try:
-            for row in await self._records.transcript.list(channel.channel_id, 0, KEPT):
+            for row in await self._records.transcript.find(channel.channel_id, 0, KEPT):
                 await socket.send_frame(msgspec.json.encode(_event(row)), WSMsgType.TEXT)
             async for frame in socket:
                 if frame.type is WSMsgType.TEXT:

@@ -1,0 +1,1 @@
+"""Alembic's migrations, in the order of their numbers."""

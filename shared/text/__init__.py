@@ -1,0 +1,1 @@
+"""Text: the one policy for what cannot be shown, and where to cut."""
