@@ -1,104 +1,70 @@
-"""Files in a folder: one process's own, or a volume that all share."""
+"""Files in a folder, or on a volume that the fleet shares."""
 
+import asyncio
 import contextlib
-import os
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
 
-from shared.files.port import (
-    READ_BYTES,
-    FilesUnavailableError,
-    MissingFileError,
-    StoredFile,
-    check_key,
-    new_key,
-)
-from shared.files.spool import in_thread, spool
+from shared.files.port import HEAD_BYTES, MissingFileError, StoredFile, counted, new_secret
 
-_PART: Final = ".part-"
-_ABANDONED_SECONDS: Final = 86400.0
+CHUNK = 64 * 1024
 
 
 class DirectoryStore:
-    """Files under random names in one folder that only we may enter.
+    """See `shared.files.port.FileStore`.
 
     Args:
-        root: the folder; made with its parents where it is missing.
-
-    Raises:
-        OSError: the folder cannot be made.
+        folder: made when it is not there, for its owner only.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        root.chmod(0o700)
-        self._sweep(time.time() - _ABANDONED_SECONDS)
-
-    async def put(self, chunks: AsyncIterator[bytes], limit: int) -> StoredFile:
-        """See `FileStore.put`. A reader sees the whole file or none, for it appears by a rename."""
-        key = new_key()
-        part = self._root / (_PART + key)
-        with _translated():
-            spooled = await spool(chunks, limit, part)
-            await in_thread(self._publish, part, self._root / key)
-        return StoredFile(key, spooled.byte_size, spooled.head)
-
-    async def open(self, key: str) -> AsyncIterator[bytes]:
-        """See `FileStore.open`."""
-        path = self._root / check_key(key)
-        with _translated():
-            await in_thread(path.stat)
-        return _read(path)
-
-    async def delete(self, key: str) -> None:
-        """See `FileStore.delete`."""
-        with contextlib.suppress(MissingFileError), _translated():
-            await in_thread((self._root / check_key(key)).unlink, missing_ok=True)
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
 
     def secret(self) -> str:
         """See `FileStore.secret`."""
-        return new_key()
+        return new_secret()
 
-    def _publish(self, part: Path, final: Path) -> None:
+    async def put(self, chunks: AsyncIterator[bytes], limit: int) -> StoredFile:
+        """See `FileStore.put`."""
+        await asyncio.to_thread(self._folder.mkdir, 0o700, parents=True, exist_ok=True)
+        key = new_secret()
+        partial = self._folder / f"{key}.part"
+        size, head = 0, bytearray()
+        stream = await asyncio.to_thread(partial.open, "xb")
         try:
-            part.rename(final)
-        except OSError:
-            part.unlink(missing_ok=True)
+            async for chunk in counted(chunks, limit):
+                await asyncio.to_thread(stream.write, chunk)
+                size += len(chunk)
+                if len(head) < HEAD_BYTES:
+                    head += chunk[: HEAD_BYTES - len(head)]
+            stream.close()
+            await asyncio.to_thread(partial.rename, self._folder / key)
+        except BaseException:
+            stream.close()
+            partial.unlink(missing_ok=True)
             raise
-        folder = os.open(self._root, os.O_RDONLY)
+        return StoredFile(key, size, bytes(head))
+
+    async def open(self, key: str) -> AsyncIterator[bytes]:
+        """See `FileStore.open`."""
         try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+            stream = await asyncio.to_thread((self._folder / _safe(key)).open, "rb")
+        except OSError as error:
+            raise MissingFileError(key) from error
 
-    def _sweep(self, before: float) -> None:
-        """Removes what a killed process had begun; what another one is writing now is younger."""
-        for part in self._root.glob(_PART + "*"):
-            with contextlib.suppress(FileNotFoundError):
-                if part.stat().st_mtime < before:
-                    part.unlink()
+        async def read() -> AsyncIterator[bytes]:
+            with contextlib.closing(stream):
+                while chunk := await asyncio.to_thread(stream.read, CHUNK):
+                    yield chunk
 
+        return read()
 
-async def _read(path: Path) -> AsyncIterator[bytes]:
-    with _translated():
-        file = await in_thread(path.open, "rb", buffering=0)
-        try:
-            while chunk := await in_thread(file.read, READ_BYTES):
-                yield chunk
-        finally:
-            file.close()
+    async def delete(self, key: str) -> None:
+        """See `FileStore.delete`."""
+        await asyncio.to_thread((self._folder / _safe(key)).unlink, missing_ok=True)
 
 
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except FilesUnavailableError:
-        raise
-    except FileNotFoundError as error:
-        raise MissingFileError("no such file") from error
-    except OSError as error:
-        raise FilesUnavailableError(f"the folder of files failed: {error.strerror or type(error).__name__}") from error
+def _safe(key: str) -> str:
+    if not key or "/" in key or key.startswith("."):
+        raise MissingFileError("no key of ours")
+    return key

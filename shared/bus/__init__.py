@@ -1,0 +1,1 @@
+"""The bus: one port, in process or RabbitMQ (docs/bus.md)."""
