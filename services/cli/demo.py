@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from shared.agent import AgentClient
+from shared.agent.client import AgentClient
 from shared.wire.ids import namer
 
 WORD_SECONDS = 0.06

@@ -88,6 +88,15 @@ return {known and 1 or 0, redis.call('ZRANGE', KEYS[1], 0, -1)}
 
 _LEAVE = Script[int]("return redis.call('ZREM', KEYS[1], ARGV[1])", repeatable=True)
 
+_MEMBERS = Script[list[bytes]](
+    """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+return redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. now, '+inf')
+""",
+    repeatable=True,
+)
+
 _HOLDERS = Script[list[bytes | None]](
     """
 local out = {}
@@ -181,6 +190,11 @@ class Leases:
         """See `LeaseStore.beat`."""
         known, members = await self._state.call(_BEAT, [f"members:{group}"], [member, _ms(ttl)])
         return Beat(members=sorted(name.decode() for name in members), known=bool(known))
+
+    async def members(self, group: str) -> list[str]:
+        """The live members of a group, sorted, without joining it."""
+        found = await self._state.call(_MEMBERS, [f"members:{group}"], [])
+        return sorted(name.decode() for name in found)
 
     async def leave(self, group: str, member: str) -> None:
         """See `LeaseStore.leave`."""

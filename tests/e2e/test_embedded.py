@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from services.conformance import Options, check
-from shared.agent import AgentClient
+from shared.agent.client import AgentClient
 from tests.support.process import API_KEY, Process, Recording, embedded, started, until
 
 
