@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import weakref
 from collections.abc import AsyncIterator
 
 from aiohttp import web
@@ -38,12 +37,12 @@ async def listen(
         handshake_seconds: a connection that has sent no whole request by then is cut.
         clock: for that deadline.
     """
-    asked: weakref.WeakSet[object] = weakref.WeakSet()
+    silent: set[object] = set()
     waiting: set[asyncio.Task[None]] = set()
 
     @web.middleware
     async def note(request: web.Request, handler):  # type: ignore[no-untyped-def]
-        asked.add(request.protocol)
+        silent.discard(request.protocol)
         return await handler(request)
 
     app.middlewares.append(note)
@@ -52,13 +51,15 @@ async def listen(
     server = runner.server
     assert server is not None  # noqa: S101 - set up above
 
-    async def cut(protocol: RequestHandler[web.Request]) -> None:
+    async def cut(protocol: RequestHandler) -> None:
         await clock.sleep(handshake_seconds * 0.9)
-        if protocol not in asked and protocol.transport is not None:
+        if protocol in silent and protocol.transport is not None:
             protocol.transport.abort()
+        silent.discard(protocol)
 
-    def accept() -> RequestHandler[web.Request]:
+    def accept() -> RequestHandler:
         protocol = server()
+        silent.add(protocol)
         task = asyncio.create_task(cut(protocol), name="handshake deadline")
         waiting.add(task)
         task.add_done_callback(waiting.discard)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,6 +133,8 @@ async def run(settings: Settings, roles: tuple[Role, ...]) -> AsyncIterator[Runn
     keyring = Keyring.parse(settings.secret_key)
     allow = AllowList.parse(settings.allow_private_targets)
     clock = SystemClock()
+    if "edge" in roles and settings.port == 0:  # the public URL must be known before anything is sent
+        settings = msgspec.structs.replace(settings, port=free_port(settings.host))
     await migrate(settings.records_url)
     async with contextlib.AsyncExitStack() as stack:
         records = await stack.enter_async_context(open_records(settings.records_url))
@@ -308,6 +311,13 @@ def _streams(parts: Parts) -> Streams:
 def public_url(settings: Settings) -> str:
     """The root of the URLs that others use."""
     return settings.public_url.rstrip("/") or f"http://{settings.host}:{settings.port}"
+
+
+def free_port(host: str) -> int:
+    """A port that nobody listens on now."""
+    with socket.create_server((host, 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
 
 
 def _bus_probe(bus: Bus):  # type: ignore[no-untyped-def]
