@@ -136,8 +136,7 @@ class AggregatorService:
             by_stream.setdefault((delta[0].channel, delta[1].payload.message_id), []).append(delta)
         await self._load_missing(by_stream)
         refused = {key: self._apply(key, stream_deltas) for key, stream_deltas in by_stream.items()}
-        for key, refusals in await self._store(by_stream):
-            refused[key] = refusals
+        refused |= await self._store(by_stream)
         await self._refuse({key: refusals for key, refusals in refused.items() if refusals})
         self._note_now(by_stream)
         self._metrics.windows.inc()
@@ -170,7 +169,7 @@ class AggregatorService:
                 refusals.append((delta, verdict))
         return refusals
 
-    async def _store(self, by_stream: dict[Key, list[Delta]]) -> list[tuple[Key, list[tuple[Delta, str]]]]:
+    async def _store(self, by_stream: dict[Key, list[Delta]]) -> dict[Key, list[tuple[Delta, str]]]:
         """Writes what is new; returns, for streams that had to be read again, what is refused of them now."""
         changed: dict[Key, list[tuple[Delta, str]]] = {}
         dirty = [key for key in by_stream if self._hot[key].is_dirty]
