@@ -26,15 +26,15 @@ _SHY_BEATS: Final = 2
 class PartitionHandlers(Protocol):
     """What is done with partitions. For one partition the calls never overlap, save that `lost` cuts others short."""
 
-    async def acquired(self, p: int, epoch: int) -> None:
+    async def acquired(self, p: int, epoch: int, /) -> None:
         """Starts taking work. If it raises, the lease is given back and tried again."""
         ...
 
-    async def released(self, p: int) -> None:
+    async def released(self, p: int, /) -> None:
         """Stops taking work; returns when the work in flight is settled. The lease is given back after that."""
         ...
 
-    async def lost(self, p: int) -> None:
+    async def lost(self, p: int, /) -> None:
         """Stops at once, since another may own it. A call of the other two under way has been cancelled before."""
         ...
 

@@ -10,12 +10,13 @@ import msgspec
 
 from shared.state.client import Script, State, Value
 
-#: A counter begins at the server's time in seconds, so that epochs keep growing after the server has forgotten
+#: A counter begins at the server's time in milliseconds, so that epochs keep growing after the server has forgotten
 #: everything; hence it may expire too.
 COUNTER_TTL_MS: Final = 86_400_000
 
 # KEYS lease, counter, ...  ARGV owner, ttl ms, counter ttl ms. Replies an epoch, or 0, a lease.
-_ACQUIRE = Script[list[int]]("""
+_ACQUIRE = Script[list[int]](
+    """
 local owner, ttl, keep = ARGV[1], ARGV[2], ARGV[3]
 local out = {}
 for i = 1, #KEYS, 2 do
@@ -23,7 +24,8 @@ for i = 1, #KEYS, 2 do
   local epoch = 0
   if not held then
     if redis.call('EXISTS', KEYS[i + 1]) == 0 then
-      redis.call('SET', KEYS[i + 1], redis.call('TIME')[1])
+      local time = redis.call('TIME')
+      redis.call('SET', KEYS[i + 1], string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
     end
     epoch = redis.call('INCR', KEYS[i + 1])
     redis.call('PEXPIRE', KEYS[i + 1], keep)
@@ -38,7 +40,9 @@ for i = 1, #KEYS, 2 do
   out[#out + 1] = epoch
 end
 return out
-""")
+""",
+    repeatable=True,
+)
 
 # KEYS lease, counter, ...  ARGV owner, ttl ms, counter ttl ms, epoch, ...
 # A lease that is gone is put back if nobody has had it since: its counter still stands at our epoch, or is lost too.

@@ -86,7 +86,7 @@ class MemoryLeases:
         lease = self._leases.get(name)
         if lease is not None and lease.owner != owner:
             return None
-        epoch = lease.epoch if lease else self._counters.get(name, int(self._clock.now())) + 1
+        epoch = lease.epoch if lease else self._counters.get(name, int(self._clock.now() * 1000)) + 1
         self._leases[name] = _Lease(owner, epoch, now + ttl)
         self._counters[name] = epoch
         return epoch

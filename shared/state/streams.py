@@ -19,7 +19,9 @@ _STATUSES: Final[tuple[Status, ...]] = ("ok", "closed", "behind", "too_many")
 _HEAD: Final = 16
 
 # KEYS text, ends, tombstone, open streams, ...  ARGV ttl ms, cap, head's length, (member, prior head, text, ends, head)
-_APPEND = Script[list[int]]("""
+# Repeated, it finds its own text and says "behind".
+_APPEND = Script[list[int]](
+    """
 local ttl, cap, width = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local fresh = string.rep('0', width)
 local time = redis.call('TIME')
@@ -54,7 +56,9 @@ end
 local out = {}
 for i = 0, #KEYS / 4 - 1 do out[i + 1] = append(4 * i + 1, 5 * i + 4) end
 return out
-""")
+""",
+    repeatable=True,
+)
 
 _GET = Script[list[bytes | None]](
     """

@@ -1,6 +1,7 @@
-"""The shared state in both its kinds, for the contract suites."""
+"""The shared state in both its kinds, and a bounded wait, for the contract suites."""
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -17,3 +18,10 @@ async def state_of(request: pytest.FixtureRequest) -> AsyncGenerator[State]:
     url = "memory://" if kind == "memory" else str(request.getfixturevalue("redis_url"))
     async with open_state(url) as state:
         yield state
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Asks again and again, for at most twenty seconds."""
+    async with asyncio.timeout(20):
+        while not await holds():  # noqa: ASYNC110 - a server tells nobody that a key has expired
+            await asyncio.sleep(0.005)

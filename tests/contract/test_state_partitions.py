@@ -5,9 +5,8 @@ from shared.clock import SystemClock
 from shared.partitions import PartitionOwner
 from shared.state.client import open_state
 from shared.state.leases import Leases
+from tests.contract import states
 from tests.support.redis import RedisServer
-
-pytest_plugins = ["tests.support.redis"]
 
 P = 8
 
@@ -22,6 +21,7 @@ class Work:
         self._shared = shared
 
     async def acquired(self, p: int, epoch: int) -> None:
+        """Begins to work on it."""
         assert epoch > 0
         self.changes += 1
         self._working[p].add(self.member)
@@ -29,22 +29,28 @@ class Work:
             self._shared.append(p)
 
     async def released(self, p: int) -> None:
+        """Ends its work."""
         self.changes += 1
         await asyncio.sleep(0)
         self._working[p].discard(self.member)
 
     async def lost(self, p: int) -> None:
+        """Ends its work at once."""
         self.changes += 1
         self._working[p].discard(self.member)
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(0.01)
+    """Asks again and again, for at most twenty seconds."""
+
+    async def asked() -> bool:
+        return holds()
+
+    await states.until(asked)
 
 
 async def test_owners_on_redis_share_replace_and_survive_flushall(redis_server: RedisServer) -> None:
+    """No partition is ever worked on by both."""
     working: dict[int, set[str]] = {p: set() for p in range(P)}
     shared: list[int] = []
     async with open_state(redis_server.url) as state:
@@ -69,6 +75,7 @@ async def test_owners_on_redis_share_replace_and_survive_flushall(redis_server: 
 
 
 async def test_owners_come_back_after_a_restart_of_redis(redis_server: RedisServer) -> None:
+    """All is let go while it is away."""
     working: dict[int, set[str]] = {p: set() for p in range(P)}
     async with open_state(redis_server.url) as state:
         work = Work("a", working, [])
