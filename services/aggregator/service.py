@@ -215,9 +215,7 @@ class AggregatorService:
 
     async def _answer(self, item: Item, packet: ChatDelta, code: str, expected: int) -> None:
         payload = {"message_id": packet.payload.message_id, "expected_sequence": expected}
-        raw = replies.error(
-            code, REASONS[code], channel=item.channel, reply_to=packet.packet_id, payload=payload
-        )
+        raw = replies.error(code, REASONS[code], channel=item.channel, reply_to=packet.packet_id, payload=payload)
         queue = edge_queue(item.origin)
         while not self._outgoing.offer(queue, Item(notes.SEND, item.card, item.channel, raw)):
             await self._outgoing.drain(queue)

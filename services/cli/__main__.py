@@ -214,9 +214,7 @@ def dead_letters(
         config: a TOML file of settings.
     """
     settings = complete(_settings({"data_dir": data_dir}, config))
-    asyncio.run(
-        operate.dead_letters(settings.records_url, action, item, channel, limit, settings.partitions, out)
-    )
+    asyncio.run(operate.dead_letters(settings.records_url, action, item, channel, limit, settings.partitions, out))
 
 
 @app.command

@@ -54,5 +54,3 @@ def reply_to(text: str) -> str:
 def _words(text: str) -> list[str]:
     words = text.split(" ")
     return [word if n == 0 else f" {word}" for n, word in enumerate(words)]
-
-

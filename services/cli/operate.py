@@ -144,9 +144,7 @@ def print_report(report: Report, screen: Screen) -> None:
     table = _table("result", "rule", "section", "what", "detail")
     for result in report.results:
         colour = COLOURS[result.status]
-        table.add_row(
-            f"[{colour}]{result.status}[/]", result.rule_id, result.section, result.title, result.detail
-        )
+        table.add_row(f"[{colour}]{result.status}[/]", result.rule_id, result.section, result.title, result.detail)
     screen.print(table)
     counts = {status: sum(r.status == status for r in report.results) for status in COLOURS}
     screen.print(f"{counts['pass']} passed, {counts['fail']} failed, {counts['skip']} skipped")

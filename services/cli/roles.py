@@ -141,9 +141,7 @@ async def run(settings: Settings, roles: tuple[Role, ...]) -> AsyncIterator[Runn
         state = await stack.enter_async_context(open_state(settings.state_url))
         bus = await stack.enter_async_context(open_bus(settings.bus_url, clock))
         files = open_files(settings.files_url)
-        parts = Parts(
-            settings, clock, CollectorRegistry(), bus, state, records, files, keyring, Guard(allow)
-        )
+        parts = Parts(settings, clock, CollectorRegistry(), bus, state, records, files, keyring, Guard(allow))
         parts.probes.add("bus", _bus_probe(bus))
         parts.probes.add("state", state.ping)
         parts.probes.add("records", records.check)
@@ -184,9 +182,7 @@ async def _delivery(stack: contextlib.AsyncExitStack, parts: Parts) -> None:
     desk = Desk(parts.records, _streams(parts), clock)
     answers = Answers(outgoing, parts.records)
     outgoing.on_unroutable = answers.unroutable
-    finals = Finals(
-        targets, channels, desk, answers, trail, settings.limits, public_url(settings), clock, metrics
-    )
+    finals = Finals(targets, channels, desk, answers, trail, settings.limits, public_url(settings), clock, metrics)
     activity = ActivityBoard(settings.limits.activity_seconds, clock, metrics)
     service = DeliveryService(
         settings,
@@ -223,9 +219,7 @@ async def _aggregator(stack: contextlib.AsyncExitStack, parts: Parts) -> None:
 async def _own(
     stack: contextlib.AsyncExitStack, parts: Parts, group: str, service: DeliveryService | AggregatorService
 ) -> None:
-    owner = PartitionOwner(
-        group, namer(group)(), parts.settings.partitions, Leases(parts.state), parts.clock, service
-    )
+    owner = PartitionOwner(group, namer(group)(), parts.settings.partitions, Leases(parts.state), parts.clock, service)
     task = asyncio.create_task(owner.run(), name=f"partitions of {group}")
     stack.push_async_callback(_end, task)
     stack.push_async_callback(owner.stop)
@@ -259,9 +253,7 @@ async def _edge(stack: contextlib.AsyncExitStack, parts: Parts) -> Listening:
     inbound = InboundFiles(session, parts.files, parts.records, settings.limits, clock)
     app = web.Application(client_max_size=settings.limits.upload_bytes)
     app.add_routes(console.routes())
-    app.add_routes(
-        WebhookInbound(parts.records, parts.keyring, intake, inbound, settings.limits.text_bytes).routes()
-    )
+    app.add_routes(WebhookInbound(parts.records, parts.keyring, intake, inbound, settings.limits.text_bytes).routes())
     if settings.recording:
         app.add_routes(RecordingControl(Board(parts.state), parts.records, intake, keys).routes())
     if settings.admin_port is None:

@@ -160,5 +160,3 @@ class Control:
             error=replies.ErrorBody(code, message),
         )
         await self._answers.reply(item, raw)
-
-

@@ -148,9 +148,7 @@ class Finals:
             await self._write(attempt, "open", intent=part.ordinal)
         started = self._clock.monotonic()
         try:
-            receipt = (
-                await target.edit(known.binding, shown, part) if shown else await target.send(known.binding, part)
-            )
+            receipt = await target.edit(known.binding, shown, part) if shown else await target.send(known.binding, part)
         except TargetError as error:
             attempt.tries += 1
             self._metrics.failed(attempt.item.card, type(error).__name__)

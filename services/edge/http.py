@@ -165,7 +165,9 @@ class EdgeHttp:
             headers={
                 hdrs.CONTENT_TYPE: row.mime_type,
                 hdrs.CONTENT_LENGTH: str(row.byte_size),
-                hdrs.CONTENT_DISPOSITION: content_disposition(row.filename, row.file_type in ("image", "video", "audio")),
+                hdrs.CONTENT_DISPOSITION: content_disposition(
+                    row.filename, row.file_type in ("image", "video", "audio")
+                ),
                 "X-Content-Type-Options": "nosniff",
                 hdrs.CACHE_CONTROL: "private, no-store",
             }

@@ -46,9 +46,7 @@ class Intake:
             RecordsUnavailable: nothing was stored; the platform must send it again.
         """
         now = self._clock.now()
-        payload = MessagePayload(
-            message_id=message_id, text=clean_text(text), files=files, created_at=int(now * 1000)
-        )
+        payload = MessagePayload(message_id=message_id, text=clean_text(text), files=files, created_at=int(now * 1000))
         added = await self._records.outbox.add(
             channel,
             card,

@@ -80,9 +80,7 @@ class WebhookInbound:
         return _accepted(await self._accept(channel, message))
 
     async def _accept(self, channel: Channel, message: InMessage) -> Accepted:
-        fetched = [
-            await self._files.fetch(channel, f.url, f.filename, f.mime_type) for f in message.files
-        ]
+        fetched = [await self._files.fetch(channel, f.url, f.filename, f.mime_type) for f in message.files]
         notes = [note for _, note in fetched if note]
         text = "\n".join([message.text, *notes]) if message.text else "\n".join(notes)
         files = tuple(file for file, _ in fetched if file is not None)
@@ -172,9 +170,7 @@ class RecordingControl:
         channel = await self._records.channels.get(message.channel_id)
         if channel is None or channel.card_id != "im.recording":
             return refusal(404, "connection_not_found", "no such channel")
-        accepted = await self._intake.accept(
-            channel.channel_id, channel.card_id, message.message_id, message.text
-        )
+        accepted = await self._intake.accept(channel.channel_id, channel.card_id, message.message_id, message.text)
         return _accepted(accepted)
 
     def _authorize(self, request: web.Request) -> None:
@@ -196,5 +192,3 @@ def _accepted(accepted: Accepted) -> web.Response:
         return refusal(429, "busy", "the agent has not taken what was sent before; try again later")
     status = "accepted" if accepted == "added" else "duplicate"
     return web.json_response({"status": status}, status=202)
-
-

@@ -166,15 +166,11 @@ class EdgeService:
         while not self._outgoing.offer(queue, item):  # the socket waits: TCP tells the sender to slow down
             await self._outgoing.drain(queue)
 
-    async def _answer(
-        self, connection: Connection, packet: Hello | ChannelOpen | ChannelClose | DescriptorGet
-    ) -> None:
+    async def _answer(self, connection: Connection, packet: Hello | ChannelOpen | ChannelClose | DescriptorGet) -> None:
         now, session = self._clock.now(), connection.session
         match packet:
             case Hello():
-                connector_id = await self._records.connectors.hello(
-                    session.card_id, packet.payload.connector_id, now
-                )
+                connector_id = await self._records.connectors.hello(session.card_id, packet.payload.connector_id, now)
                 connection.push(session.said_hello(packet, connector_id))
             case ChannelOpen():
                 await self._open(connection, packet)
@@ -220,9 +216,7 @@ class EdgeService:
     def _reply(self, connection: Connection, packet: Packet, payload: dict[str, object], channel: str) -> None:
         kind = f"{packet.__struct_config__.tag}.ack"
         connection.push(
-            replies.packet(
-                kind, payload, channel=channel, request_id=packet.request_id, reply_to=packet.packet_id
-            )
+            replies.packet(kind, payload, channel=channel, request_id=packet.request_id, reply_to=packet.packet_id)
         )
 
     def _move(self, channel: str, edge_id: str, session_id: str) -> None:

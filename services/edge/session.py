@@ -149,9 +149,7 @@ class Session:
             "connector_id": connector_id,
             "protocol_version": PROTOCOL_VERSION,
         }
-        return replies.packet(
-            "connector.hello.ack", payload, request_id=packet.request_id, reply_to=packet.packet_id
-        )
+        return replies.packet("connector.hello.ack", payload, request_id=packet.request_id, reply_to=packet.packet_id)
 
     def opened(self, channel: str) -> int:
         """The channel is this socket's now; returns its partition."""

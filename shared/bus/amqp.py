@@ -99,7 +99,11 @@ class AmqpBus:
         """See `Bus.publish`."""
         if not self._up.is_set():
             raise Unavailable("not connected")
-        mode = aio_pika.DeliveryMode.NOT_PERSISTENT if queue.startswith("sluice.edge.") else aio_pika.DeliveryMode.PERSISTENT
+        mode = (
+            aio_pika.DeliveryMode.NOT_PERSISTENT
+            if queue.startswith("sluice.edge.")
+            else aio_pika.DeliveryMode.PERSISTENT
+        )
         out = aio_pika.Message(
             message.body,
             headers=dict(message.headers),

@@ -1,9 +1,9 @@
 """The port of the bus.
 
-    BusError
-    ├── Unroutable     no such queue: the receiver is gone
-    ├── Unavailable    the broker is away or did not confirm: publish again
-    └── Full           the queue is at its cap: publish again later
+BusError
+├── Unroutable     no such queue: the receiver is gone
+├── Unavailable    the broker is away or did not confirm: publish again
+└── Full           the queue is at its cap: publish again later
 """
 
 from collections.abc import Awaitable, Callable

@@ -131,9 +131,7 @@ class ChannelRecords:
             row = (await connection.execute(query)).mappings().first()
             return _channel(row) if row is not None else None
 
-    async def bind(
-        self, channel_id: str, status: str, target: dict[str, str], sealed: bytes, reason: str = ""
-    ) -> None:
+    async def bind(self, channel_id: str, status: str, target: dict[str, str], sealed: bytes, reason: str = "") -> None:
         """Stores what a sign-in yielded, or clears it."""
         await self._set(
             channel_id, status=status, target=msgspec.json.encode(target).decode(), sealed=sealed, reason=reason

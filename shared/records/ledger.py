@@ -112,7 +112,9 @@ class LedgerRecords:
             "ORDER BY updated_at LIMIT :limit"
         )
         async with self._db.begin() as connection:
-            return [_entry(row) for row in (await connection.execute(statement, {"before": before, "limit": limit})).all()]
+            return [
+                _entry(row) for row in (await connection.execute(statement, {"before": before, "limit": limit})).all()
+            ]
 
     async def purge(self, before: float, step: int = 5000) -> int:
         """Forgets rows that have rested since `before`, a bounded number at a time."""
@@ -165,7 +167,15 @@ def _json(value: object) -> str:
 def _entry(row: Any) -> LedgerEntry:
     channel, message_id, state, print_, receipts, intent, preview, shown, code, detail, at = row
     return LedgerEntry(
-        channel, message_id, state, print_, _Receipts.decode(receipts), intent, _Receipts.decode(preview),
-        shown, code, detail, at,
+        channel,
+        message_id,
+        state,
+        print_,
+        _Receipts.decode(receipts),
+        intent,
+        _Receipts.decode(preview),
+        shown,
+        code,
+        detail,
+        at,
     )
-

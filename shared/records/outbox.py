@@ -71,9 +71,7 @@ class OutboxRecords:
     async def attempted(self, channel: str, message_id: str) -> None:
         """It was sent, and not taken."""
         async with self._db.begin() as connection:
-            await connection.execute(
-                update(t.outbox).where(_one(channel, message_id)).values(attempts=_o.attempts + 1)
-            )
+            await connection.execute(update(t.outbox).where(_one(channel, message_id)).values(attempts=_o.attempts + 1))
 
     async def expire(self, now: float, limit: int) -> list[tuple[str, str]]:
         """Ends what is past its hour, each with its dead letter in the same transaction."""

@@ -60,7 +60,10 @@ ledger = Table(
     Column("updated_at", Float(53), nullable=False),
     Index("ledger_age", "updated_at"),
     Index(
-        "ledger_preview", "updated_at", postgresql_where=text("state = 'preview'"), sqlite_where=text("state = 'preview'")
+        "ledger_preview",
+        "updated_at",
+        postgresql_where=text("state = 'preview'"),
+        sqlite_where=text("state = 'preview'"),
     ),
 )
 parked = Table(

@@ -160,9 +160,7 @@ class AttemptRecords:
             "ON CONFLICT (key) DO UPDATE SET count = attempts.count + 1, at = :now RETURNING count"
         )
         async with self._db.begin() as connection:
-            return [
-                int((await connection.execute(statement, {"key": key, "now": now})).scalar_one()) for key in keys
-            ]
+            return [int((await connection.execute(statement, {"key": key, "now": now})).scalar_one()) for key in keys]
 
     async def purge(self, before: float) -> None:
         """Forgets the old ones."""

@@ -79,7 +79,12 @@ def _cut(text: str, start: int, end: int) -> int:
 def _is_boundary(text: str, at: int) -> bool:
     """Whether a grapheme ends before `at`: no mark, joiner, modifier or half of a flag is cut off."""
     before, after = text[at - 1], text[at]
-    if before == _ZWJ or after in _JOINED or unicodedata.combining(after) or unicodedata.category(after) in ("Mn", "Me", "Mc"):
+    if (
+        before == _ZWJ
+        or after in _JOINED
+        or unicodedata.combining(after)
+        or unicodedata.category(after) in ("Mn", "Me", "Mc")
+    ):
         return False
     if "\U0001f3fb" <= after <= "\U0001f3ff" or (before == "\r" and after == "\n"):
         return False

@@ -39,11 +39,7 @@ class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def matches(self, kind: str, chat: str, message_id: str) -> bool:
         """Whether a call is of the kind, chat and message meant."""
-        return (
-            self.kind in ("*", kind or self.kind)
-            and self.chat in ("", chat)
-            and self.message_id in ("", message_id)
-        )
+        return self.kind in ("*", kind or self.kind) and self.chat in ("", chat) and self.message_id in ("", message_id)
 
     def counts(self, occurrence: int) -> bool:
         """Whether the n-th match, from 1, is among those meant."""

@@ -82,9 +82,7 @@ async def test_it_keeps_finals_once_over_a_kill(tmp_path: Path, http: aiohttp.Cl
         assert await Recording(http, process.url).calls() == []
 
 
-async def test_a_persons_messages_come_in_order_and_again_until_acked(
-    up: Process, http: aiohttp.ClientSession
-) -> None:
+async def test_a_persons_messages_come_in_order_and_again_until_acked(up: Process, http: aiohttp.ClientSession) -> None:
     """Same message_id, new packet_id; a reconnect brings what is unfinished only (field report 6)."""
     recording = Recording(http, up.url)
     async with AgentClient.connect(f"{up.url}/im.recording", API_KEY) as agent:

@@ -37,7 +37,13 @@ class Process:
         offset = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as out:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "services.cli", *self.arguments, env=self._env, stdout=out, stderr=out,
+                sys.executable,
+                "-m",
+                "services.cli",
+                *self.arguments,
+                env=self._env,
+                stdout=out,
+                stderr=out,
                 stdin=asyncio.subprocess.DEVNULL,
             )
         deadline = time.monotonic() + START_SECONDS

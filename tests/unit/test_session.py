@@ -127,9 +127,7 @@ def test_a_message_on_a_channel_that_is_not_open_gets_its_ack(ready: Session) ->
     }
 
 
-@pytest.mark.parametrize(
-    ("channel", "code"), [("c2", "channel_not_open"), ("", "connector_channel_id_required")]
-)
+@pytest.mark.parametrize(("channel", "code"), [("c2", "channel_not_open"), ("", "connector_channel_id_required")])
 def test_other_packets_without_an_open_channel_get_an_error(ready: Session, channel: str, code: str) -> None:
     """Routing errors are `error` packets."""
     for raw in (
@@ -166,7 +164,9 @@ def test_an_invalid_message_is_rejected_for_good(ready: Session, payload: object
 def test_text_at_the_limit_passes(ready: Session) -> None:
     """256 KiB of UTF-8."""
     for text in ("x" * (256 * 1024), "é" * (128 * 1024)):
-        assert receive(ready, frame("chat.message", {"message_id": "m", "text": text}, "c1"))[0] == Forward("delivery", 2)
+        assert receive(ready, frame("chat.message", {"message_id": "m", "text": text}, "c1"))[0] == Forward(
+            "delivery", 2
+        )
 
 
 @pytest.mark.parametrize(

@@ -67,9 +67,7 @@ class ConsoleTarget:
                 revision=0,
             )
         )
-        await self._tell(
-            binding, notes.TranscriptEvent("message", part.message_id, part.text, files, seq=row.seq)
-        )
+        await self._tell(binding, notes.TranscriptEvent("message", part.message_id, part.text, files, seq=row.seq))
         return receipt
 
     async def edit(self, binding: Binding, shown: Receipt, part: Part) -> Receipt:
