@@ -1,1 +1,1 @@
-"""The bus: one port, in process or RabbitMQ (docs/bus.md)."""
+"""The bus between services: one port, in process and over AMQP."""

@@ -1,30 +1,44 @@
-"""From SLUICE_BUS_URL to a bus."""
+"""Which bus the setting asks for."""
 
-import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
-from shared.bus.amqp import open_amqp
+from shared.bus.amqp import AmqpBus
 from shared.bus.memory import MemoryBus
 from shared.bus.port import Bus
 from shared.clock import Clock
 
 
-@contextlib.asynccontextmanager
-async def open_bus(url: str, clock: Clock) -> AsyncGenerator[Bus]:
-    """A bus that is connected.
+@asynccontextmanager
+async def open_bus(url: str, clock: Clock) -> AsyncIterator[Bus]:
+    """The bus at the address, closed on leaving.
 
     Args:
-        url: `memory://` or `amqp://…`.
-        clock: for pauses between tries.
+        url: `memory://`, or `amqp://` / `amqps://` with user, host and vhost.
+        clock: for waits between tries.
 
     Raises:
-        ValueError: the URL is neither; it names SLUICE_BUS_URL.
-        OSError: the broker cannot be reached.
+        ValueError: the address names no bus; it tells the setting, never the password.
+        Unavailable: the broker cannot be reached.
     """
-    if url.startswith("memory://"):
-        yield MemoryBus(clock)
-    elif url.startswith(("amqp://", "amqps://")):
-        async with open_amqp(url, clock) as bus:
-            yield bus
-    else:
-        raise ValueError("SLUICE_BUS_URL: memory:// or amqp://… is needed")
+    bus = _bus_at(url, clock)
+    try:
+        if isinstance(bus, AmqpBus):
+            await bus.start()
+        yield bus
+    finally:
+        await bus.close()
+
+
+def _bus_at(url: str, clock: Clock) -> AmqpBus | MemoryBus:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError("SLUICE_BUS_URL is no address") from None
+    if parts.scheme == "memory":
+        return MemoryBus(clock)
+    if parts.scheme in ("amqp", "amqps") and host:
+        return AmqpBus(url, clock)
+    raise ValueError(f"SLUICE_BUS_URL has to be memory:// or amqp://user:password@host/vhost, not {parts.scheme!r}")
