@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -190,10 +190,3 @@ def rabbitmq_server() -> Iterator[RabbitServer]:
         yield server
     finally:
         server.close()
-
-
-@pytest.fixture
-def unique() -> Callable[[str], str]:
-    """Makes names of queues that no other test has."""
-    mark = secrets.token_hex(4)
-    return lambda stem: f"{stem}.{mark}"
