@@ -72,7 +72,7 @@ class PartitionOwner:
         beat: seconds between renewals.
     """
 
-    def __init__(  # noqa: PLR0917 - the last two are always named
+    def __init__(
         self,
         group: str,
         member: str,

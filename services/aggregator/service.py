@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -265,7 +265,7 @@ class AggregatorService:
     def _forget(self, partition: int) -> None:
         self._drop(key for key in list(self._hot) if partition_of(key[0], self._settings.partitions) == partition)
 
-    def _drop(self, keys) -> None:  # type: ignore[no-untyped-def]
+    def _drop(self, keys: Iterable[Key]) -> None:
         for key in keys:
             self._hot.pop(key, None)
             self._unshown.pop(key, None)

@@ -31,7 +31,7 @@ async def demo_agent(base_url: str, api_key: str, data_dir: str) -> AsyncIterato
 async def _answer(agent: AgentClient) -> None:
     new_id = namer("demo")
     async for message in agent.messages:
-        channel, text = message.channel_id, str(message.payload.get("text", ""))
+        channel, text = message.channel, str(message.payload.get("text", ""))
         await agent.ack(message, status="accepted")
         message_id = new_id()
         await agent.send_activity(channel, "thinking")

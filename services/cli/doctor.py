@@ -1,6 +1,6 @@
 """`sluice doctor`: asks every dependency, and says what is wrong and what to do."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 from rich.console import Console as Screen
@@ -75,7 +75,7 @@ async def _files(settings: Settings) -> str:
     return settings.files_url.split(":", 1)[0]
 
 
-async def _probe():  # type: ignore[no-untyped-def]
+async def _probe() -> AsyncIterator[bytes]:
     yield b"probe"
 
 

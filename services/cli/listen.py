@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from aiohttp.web_protocol import RequestHandler
 from msgspec import Struct
 
@@ -41,7 +42,7 @@ async def listen(
     waiting: set[asyncio.Task[None]] = set()
 
     @web.middleware
-    async def note(request: web.Request, handler):  # type: ignore[no-untyped-def]
+    async def note(request: web.Request, handler: Handler) -> web.StreamResponse:
         silent.discard(request.protocol)
         return await handler(request)
 

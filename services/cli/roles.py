@@ -5,16 +5,18 @@ import contextlib
 import logging
 import secrets
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import msgspec
-from aiohttp import web
+from aiohttp import ClientSession, web
 from prometheus_client import CollectorRegistry
 
 from services.aggregator.service import AggregatorService
+from services.cli.admin import Probe, Probes, admin_routes
+from services.cli.listen import Listening, listen
 from services.delivery.activity import ActivityBoard
 from services.delivery.answers import Answers
 from services.delivery.channels import Channels
@@ -55,9 +57,6 @@ from shared.state.script_board import Board
 from shared.state.streams import Streams
 from shared.telemetry.metrics import DeliveryMetrics, EdgeMetrics, StreamMetrics
 from shared.wire.ids import namer
-
-from services.cli.admin import Probes, admin_routes
-from services.cli.listen import Listening, listen
 
 log = logging.getLogger(__name__)
 
@@ -280,7 +279,7 @@ async def _admin(stack: contextlib.AsyncExitStack, parts: Parts, main: Listening
     )
 
 
-def _targets(parts: Parts, outgoing: Outgoing, session) -> tuple[dict[str, Target], Trail]:  # type: ignore[no-untyped-def]
+def _targets(parts: Parts, outgoing: Outgoing, session: ClientSession) -> tuple[dict[str, Target], Trail]:
     known = cards(recording=parts.settings.recording, build=build_of())
     leases = Leases(parts.state)
     targets: dict[str, Target] = {
@@ -312,7 +311,7 @@ def free_port(host: str) -> int:
         return port
 
 
-def _bus_probe(bus: Bus):  # type: ignore[no-untyped-def]
+def _bus_probe(bus: Bus) -> Probe:
     async def probe() -> None:
         if not bus.ready():
             raise ConnectionError("the bus is away")
@@ -320,11 +319,11 @@ def _bus_probe(bus: Bus):  # type: ignore[no-untyped-def]
     return probe
 
 
-def _kept(path: Path, make) -> str:  # type: ignore[no-untyped-def]
+def _kept(path: Path, make: Callable[[], str]) -> str:
     """A secret of the data folder, made at the first start and readable by its owner only."""
     if path.exists():
         return path.read_text().strip()
-    value: str = make()
+    value = make()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.touch(mode=0o600)
     path.write_text(value + "\n")

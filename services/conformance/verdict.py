@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 
-class Failed(AssertionError):  # noqa: N818 - a verdict
+class Failed(AssertionError):
     """The Connector does not do what the rule says; the message says what it did."""
 
 
-class Skipped(Exception):  # noqa: N818 - a verdict
+class Skipped(Exception):
     """The rule could not be tried; the message says why."""
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-
 from services.delivery.answers import Answers
 from services.delivery.channels import Channels, Known
 from services.delivery.targets.port import SignInError, Target, TargetError

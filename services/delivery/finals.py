@@ -1,4 +1,4 @@
-"""A final: claim -> plan -> calls with a receipt a part -> receipts durable -> ack -> settle (design.md, The flow, 3)."""
+"""A final: claim -> plan -> calls, a receipt a part -> receipts durable -> ack -> settle (design.md, The flow, 3)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -164,11 +164,12 @@ class Finals:
         await self._step("after_receipt", attempt)
         return None
 
-    async def _done(self, attempt: Attempt) -> None:
+    async def _done(self, attempt: Attempt) -> Wait | None:
         await self._ack(attempt, "accepted")
         await self._step("before_settle", attempt)
+        return None
 
-    async def _end(self, attempt: Attempt, known: Known, end: GiveUp) -> None:
+    async def _end(self, attempt: Attempt, known: Known, end: GiveUp) -> Wait | None:
         """The failed end of a message: stored, filed where an operator finds it, and told."""
         item = attempt.item
         detail = end.detail
@@ -192,7 +193,7 @@ class Finals:
         await self._remove_preview(attempt, known)
         if end.revoked:
             await self.revoke(known.channel, detail)
-        await self._reject(attempt, end.code, detail)
+        return await self._reject(attempt, end.code, detail)
 
     async def revoke(self, channel: Channel, reason: str) -> None:
         """The account is gone: the channel says so, to xAgent too (connector-protocol.md, Descriptor)."""
@@ -254,7 +255,7 @@ class Finals:
             )
         )
 
-    async def _ack(self, attempt: Attempt, status: str) -> None:
+    async def _ack(self, attempt: Attempt, status: str) -> Wait | None:
         self._metrics.answered(attempt.item.card, status, "", self._clock.now() - attempt.item.at)
         if attempt.answered:
             item, packet = attempt.item, attempt.packet
@@ -262,13 +263,15 @@ class Finals:
                 item.channel, packet.packet_id, attempt.message_id, status, request_id=packet.request_id
             )
             await self._answers.reply(item, raw)
+        return None
 
-    async def _reject(self, attempt: Attempt, code: str, detail: str) -> None:
+    async def _reject(self, attempt: Attempt, code: str, detail: str) -> Wait | None:
         self._metrics.answered(attempt.item.card, "rejected", code, self._clock.now() - attempt.item.at)
         if attempt.answered:
             channel, packet_id = attempt.item.channel, attempt.packet.packet_id
             raw = replies.rejected(channel, packet_id, attempt.message_id, code, detail[:300], retryable=False)
             await self._answers.reply(attempt.item, raw)
+        return None
 
     async def _step(self, step: str, attempt: Attempt) -> None:
         await self._trail.reached(step, attempt.item.card, attempt.item.channel, attempt.message_id)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import logging
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -361,7 +362,7 @@ class DeliveryService:
             raw = replies.rejected(item.channel, about[0], about[1], "target_delivery_failed", detail, retryable=False)
             await self._answers.reply(item, raw)
 
-    async def _every(self, seconds: float, work) -> None:  # type: ignore[no-untyped-def]
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
             await self._clock.sleep(seconds)
             try:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from aiohttp import BodyPartReader, hdrs, web
 
 from services.edge.service import EdgeService
-from shared.cards.card import skill_markdown
+from shared.cards.card import Card, skill_markdown
 from shared.clock import Clock
 from shared.files.names import clean_filename, content_disposition, sniff
 from shared.files.port import FileStore, MissingFileError, TooLargeError
@@ -25,7 +25,7 @@ def is_authorized(request: web.Request, keys: tuple[str, ...]) -> bool:
     """Whether the request carries one of the API keys; compared in constant time."""
     match = _BEARER.fullmatch(request.headers.get(hdrs.AUTHORIZATION, "").strip())
     given = match.group(1).encode() if match else b""
-    return any([hmac.compare_digest(given, key.encode()) for key in keys])
+    return any(hmac.compare_digest(given, key.encode()) for key in keys)
 
 
 def refusal(status: int, code: str, message: str) -> web.Response:
@@ -178,7 +178,7 @@ class EdgeHttp:
         await response.write_eof()
         return response
 
-    def _card(self, request: web.Request):  # type: ignore[no-untyped-def]
+    def _card(self, request: web.Request) -> Card:
         card = self._edge.cards.get(request.match_info["card"])
         if card is None:
             raise web.HTTPNotFound(text="no such Connector here")

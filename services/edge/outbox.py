@@ -6,7 +6,7 @@ The rules (`verdict`, `backoff`) are pure; `ChannelSender` runs them for one cha
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -65,7 +65,7 @@ class ChannelSender:
         self._due.set()
 
     def acked(self, reply_to: str, ack: AckPayload) -> None:
-        """xAgent answered; an answer to an earlier transmission of the same message counts as well."""
+        """XAgent answered; an answer to an earlier transmission of the same message counts as well."""
         if self._answer is not None and not self._answer.done() and ack.message_id == self._in_flight:
             self._answer.set_result(ack)
 
@@ -110,8 +110,9 @@ class ChannelSender:
 
     async def _await(self, answer: asyncio.Future[AckPayload]) -> AckPayload | None:
         timer = asyncio.ensure_future(self._clock.sleep(self._limits.inbound_ack_seconds))
+        either: list[asyncio.Future[Any]] = [answer, timer]
         try:
-            await asyncio.wait([answer, timer], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             return answer.result() if answer.done() else None
         finally:
             timer.cancel()

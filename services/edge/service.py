@@ -3,11 +3,10 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import msgspec
-
 from aiohttp import web
 
 from services.edge.connection import Connection
@@ -213,7 +212,7 @@ class EdgeService:
         self._reply(connection, packet, payload, channel)
         self._kick(channel)
 
-    def _reply(self, connection: Connection, packet: Packet, payload: dict[str, object], channel: str) -> None:
+    def _reply(self, connection: Connection, packet: Packet, payload: Mapping[str, object], channel: str) -> None:
         kind = f"{packet.__struct_config__.tag}.ack"
         connection.push(
             replies.packet(kind, payload, channel=channel, request_id=packet.request_id, reply_to=packet.packet_id)

@@ -14,7 +14,7 @@ class AgentError(Exception):
     """The root of this tree."""
 
 
-class ConnectionLost(AgentError):  # noqa: N818 - it names what happened
+class ConnectionLost(AgentError):
     """The socket is closed.
 
     Attributes:
@@ -26,7 +26,7 @@ class ConnectionLost(AgentError):  # noqa: N818 - it names what happened
         self.code = code
 
 
-class HttpRefused(AgentError):  # noqa: N818 - see above
+class HttpRefused(AgentError):
     """An HTTP answer that is no success.
 
     Attributes:
@@ -38,7 +38,7 @@ class HttpRefused(AgentError):  # noqa: N818 - see above
         self.status = status
 
 
-class RequestFailed(AgentError):  # noqa: N818 - see above
+class RequestFailed(AgentError):
     """The Connector refused.
 
     Attributes:
@@ -54,7 +54,7 @@ class RequestFailed(AgentError):  # noqa: N818 - see above
         super().__init__(f"{packet.get('type')}: {self.code or 'no code'} {facts.get('message', '')}".rstrip())
 
 
-class AnswerTimeout(AgentError, TimeoutError):  # noqa: N818 - see above
+class AnswerTimeout(AgentError, TimeoutError):
     """Nothing came in time.
 
     Attributes:

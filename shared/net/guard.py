@@ -134,7 +134,7 @@ class _GuardedConnector(aiohttp.TCPConnector):
 
 
 def guarded_session(guard: Guard) -> aiohttp.ClientSession:
-    """An HTTP client for URLs of users: every connection checked and pinned, no cookies, no proxy of the environment."""
+    """An HTTP client for URLs of users: every connection checked and pinned, no cookies, no proxy."""
     connector = _GuardedConnector(guard, limit=200, limit_per_host=20, ttl_dns_cache=30)
     return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False)
 

@@ -130,7 +130,8 @@ class LedgerRecords:
         waiting = list(updates)
         while waiting:
             seen: set[Key] = set()
-            batch, rest = [], []
+            batch: list[LedgerUpdate] = []
+            rest: list[LedgerUpdate] = []
             for update in waiting:
                 key = (update.channel, update.message_id)
                 (rest if key in seen else batch).append(update)

@@ -94,6 +94,13 @@ class OutboxRecords:
         found = await self._all(select(t.outbox).where(_one(channel, message_id)))
         return found[0] if found else None
 
+    async def retry(self, channel: str, message_id: str) -> None:
+        """By an operator: its count of attempts begins anew."""
+        async with self._db.begin() as connection:
+            await connection.execute(
+                update(t.outbox).where(_one(channel, message_id) & (_o.state == "pending")).values(attempts=0)
+            )
+
     async def drop(self, channel: str, message_id: str) -> None:
         """By an operator: ended, with a dead letter."""
         row = await self.get(channel, message_id)

@@ -54,7 +54,7 @@ class StateError(Exception):
     """The shared state answered with an error: trying again would not help."""
 
 
-class StateUnavailable(StateError):  # noqa: N818 - names a condition, as its siblings of the bus and the records do
+class StateUnavailable(StateError):
     """The shared state cannot answer just now (away, full, a stale primary): try again."""
 
 

@@ -21,7 +21,7 @@ _ID_FIELDS: Final = frozenset(
 )
 _KNOWN_TYPES: Final = frozenset(
     str(kind.__struct_config__.tag)
-    for kind in Packet.__args__  # type: ignore[attr-defined] # the members of the union
+    for kind in Packet.__args__  # the members of the union
 )
 _TO_AGENT_ONLY: Final = frozenset({"connection.descriptor.push", "tool.progress.push", "error"})
 _OTHER_PROFILES: Final = ("message.push", "browser.", "session.")

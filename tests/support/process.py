@@ -6,11 +6,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import aiohttp
 
+T = TypeVar("T")
 API_KEY = "sk_test_only"
 SECRET_KEY = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 START_SECONDS = 60
@@ -189,7 +191,7 @@ class Recording:
             return answer.status
 
 
-async def until(what, seconds: float = 30.0):  # type: ignore[no-untyped-def]
+async def until(what: Callable[[], Awaitable[T]], seconds: float = 30.0) -> T:
     """Polls an async predicate until it returns something true, within bounds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -7,7 +7,7 @@ IDENTITY = {"session_id", "user_connector_id", "user_id", "connector_id", "role"
 MAX_STREAMS, MAX_STREAM = 16, 256 * 1024
 
 
-class Refusal(Exception):  # noqa: N818 - it is what happens
+class Refusal(Exception):
     """An error packet is due."""
 
     def __init__(self, code: str, payload: dict[str, Any] | None = None, about: dict[str, Any] | None = None) -> None:

@@ -43,7 +43,7 @@ def reply(steps: tuple[Step, ...]) -> dict[str, Any]:
 
 
 def new_session() -> Session:
-    return Session(CARD, lambda channel: len(channel), Limits())
+    return Session(CARD, len, Limits())
 
 
 @pytest.fixture

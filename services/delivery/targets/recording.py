@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
 
 from services.delivery.targets.port import (
     Binding,

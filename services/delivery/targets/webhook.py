@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import msgspec
 from standardwebhooks import Webhook
+from yarl import URL
 
 from services.delivery.targets.port import (
     Binding,
@@ -113,7 +114,7 @@ class WebhookTarget:
             raise SignInError(f"url: {error}") from error
         if not isinstance(secret, str) or not is_secret(secret):
             raise SignInError("secret: whsec_ and the base64 of 24 to 64 bytes is required")
-        host = aiohttp.client.URL(url).host or ""
+        host = URL(url).host or ""
         return SignedIn({"url": url, "secret": secret}, {"display_name": host, "label": host, "account_hint": host})
 
     async def sign_out(self, binding: Binding) -> None:
