@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: up test lint format types imports check bench lock clean
+.PHONY: up test lint format types imports check lock clean
 
 up: $(READY)  ## run everything in one process, with a demo agent to chat with
 	$(BIN)/sluice up --demo
@@ -29,9 +29,6 @@ types: $(READY)
 
 imports: $(READY)
 	$(BIN)/lint-imports
-
-bench: $(READY)  ## the figures of docs/benchmarks.md; needs the three servers
-	$(BIN)/python -m bench.run
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -70,5 +70,5 @@ class Keyring:
         nonce, body = sealed[ID_BYTES : ID_BYTES + NONCE_BYTES], sealed[ID_BYTES + NONCE_BYTES :]
         try:
             return cipher.decrypt(nonce, body, context.encode())
-        except InvalidTag as error:
+        except (InvalidTag, ValueError) as error:  # ValueError: it is cut short
             raise SealedError("it does not belong to this channel, or was changed") from error

@@ -92,6 +92,7 @@ class Housekeeping:
         await self._expire_files(now)
         await self._records.ledger.purge(now - self._limits.receipts_seconds)
         await self._records.outbox.purge(now - self._limits.receipts_seconds)
+        await self._records.auth.purge(now)
         await self._records.attempts.purge(now - 86400.0)
         await self._records.dead.purge(now - DEAD_LETTER_SECONDS)
         await self._unregister(now)

@@ -1,164 +1,173 @@
-"""The ledger's rows: one statement for a whole batch, its rows as one JSON parameter (docs/delivery-and-ledger.md)."""
+"""The ledger's rows. Every call is one statement whose one parameter is a JSON array: a batch costs a round trip."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import TextClause, text
+from sqlalchemy import text
 
+from shared.records import tables as t
 from shared.records.database import Database
+from shared.records.errors import RecordsUnavailable
 from shared.records.model import Claim, Claimed, LedgerEntry, LedgerUpdate, Receipt
+from shared.records.sql import purge
+from shared.text.policy import clean_text
 
-_COLUMNS: Final = "channel, message_id, state, fingerprint, receipts, intent, preview, shown, code, detail, updated_at"
-_Receipts = msgspec.json.Decoder(tuple[Receipt, ...])
 Key = tuple[str, str]
+_COLUMNS: Final = "channel, message_id, state, fingerprint, receipts, intent, preview, shown, code, detail, updated_at"
+_OLD: Final = ", ".join(f"l.{name}" for name in _COLUMNS.split(", "))
+_KEY: Final = {"c": "text", "m": "text"}
+_CLAIM: Final = {**_KEY, "f": "text", "t": "float8"}
+_UPDATE: Final = {
+    **_CLAIM, "s": "text", "r": "text", "i": "int", "p": "text", "w": "int", "k": "text", "d": "text"
+}  # fmt: skip
+_CLAIM_ATTEMPTS: Final = 5
+_receipts = msgspec.json.Decoder(tuple[Receipt, ...])
+
+# S608 below: the pieces are names of our own, and every value travels in the parameter.
+_INSERT_CLAIMS: Final = (
+    f"INSERT INTO ledger ({_COLUMNS}) SELECT r.c, r.m, 'open', r.f, '[]', -1, '[]', 0, '', '', r.t FROM {{rows}} "  # noqa: S608
+    "WHERE true ON CONFLICT (channel, message_id) DO UPDATE SET state = 'open', fingerprint = excluded.fingerprint, "
+    "updated_at = excluded.updated_at, code = '', detail = '' WHERE ledger.state = 'preview' "
+    f"RETURNING {_COLUMNS}"
+)
+_UPSERT: Final = (
+    f"INSERT INTO ledger ({_COLUMNS}) SELECT r.c, r.m, r.s, r.f, r.r, r.i, r.p, r.w, r.k, r.d, r.t FROM {{rows}} "  # noqa: S608
+    "WHERE true ON CONFLICT (channel, message_id) DO UPDATE SET state = excluded.state, receipts = excluded.receipts, "
+    "intent = excluded.intent, preview = excluded.preview, shown = excluded.shown, code = excluded.code, "
+    "detail = excluded.detail, updated_at = excluded.updated_at, fingerprint = "
+    "CASE WHEN excluded.fingerprint = '' THEN ledger.fingerprint ELSE excluded.fingerprint END "
+    "WHERE excluded.state <> 'preview' OR ledger.state = 'preview'"
+)
+_SELECT: Final = f"SELECT {_OLD} FROM {{rows}} JOIN ledger AS l ON l.channel = r.c AND l.message_id = r.m"  # noqa: S608
 
 
-def _rows(is_sqlite: bool, fields: dict[str, str]) -> str:  # noqa: FBT001 - which of two dialects
-    """The rows of the JSON parameter `:rows` as a table `r`."""
-    if is_sqlite:
-        columns = ", ".join(f"json_extract(value, '$.{name}') AS {name}" for name in fields)
-        return f"(SELECT key AS n, {columns} FROM json_each(:rows)) AS r"  # noqa: S608 - names of our own
+def _table(fields: dict[str, str]) -> str:
+    """The parameter's rows as a table `r` of PostgreSQL."""
     columns = ", ".join(f"{name} {kind}" for name, kind in fields.items())
-    return f"json_to_recordset(CAST(:rows AS json)) AS r({columns})"
+    return f"json_to_recordset($1::json) AS r({columns})"
+
+
+def _lite_table(fields: dict[str, str]) -> str:
+    """The parameter's rows as a table `r` of SQLite."""
+    columns = ", ".join(f"json_extract(value, '$.{name}') AS {name}" for name in fields)
+    return f"(SELECT {columns} FROM json_each(?1)) AS r"  # noqa: S608
+
+
+def _claim_once() -> str:
+    """Claims, and tells what stood there already; a row that another committed meanwhile is in neither half."""
+    return (
+        f"WITH made AS ({_INSERT_CLAIMS.format(rows=_table(_CLAIM))}) "  # noqa: S608
+        f"SELECT true AS fresh, {_COLUMNS} FROM made UNION ALL SELECT false, {_OLD} FROM {_table(_KEY)} "
+        "JOIN ledger AS l ON l.channel = r.c AND l.message_id = r.m WHERE NOT EXISTS "
+        "(SELECT FROM made WHERE made.channel = r.c AND made.message_id = r.m)"
+    )
+
+
+def _claim_lite() -> str:
+    inserted = _INSERT_CLAIMS.format(rows=_lite_table(_CLAIM))
+    return inserted.replace("RETURNING ", "RETURNING 1, ")
 
 
 class LedgerRecords:
-    """See `shared.records.model.LedgerEntry`.
-
-    Args:
-        database: where the rows are.
-    """
+    """See `shared.records.model.LedgerEntry`."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        lite = database.is_sqlite
-        self._keys = _rows(lite, {"c": "text", "m": "text"})
-        self._claim = self._claim_statement(lite)
-        self._update = self._update_statement(lite)
-        self._get = text(
-            f"SELECT {_COLUMNS} FROM ledger WHERE (channel, message_id) IN (SELECT r.c, r.m FROM {self._keys})"  # noqa: S608
-        )
-
-    @staticmethod
-    def _claim_statement(lite: bool) -> TextClause:  # noqa: FBT001
-        rows = _rows(lite, {"c": "text", "m": "text", "f": "text", "t": "float8"})
-        guard = "WHERE true" if lite else ""
-        return text(
-            f"INSERT INTO ledger ({_COLUMNS}) "  # noqa: S608 - names of our own
-            f"SELECT r.c, r.m, 'open', r.f, '[]', -1, '[]', 0, '', '', r.t FROM {rows} {guard} "
-            "ON CONFLICT (channel, message_id) DO UPDATE SET state = 'open', fingerprint = excluded.fingerprint, "
-            "updated_at = excluded.updated_at, code = '' WHERE ledger.state = 'preview' "
-            f"RETURNING {_COLUMNS}"
-        )
-
-    @staticmethod
-    def _update_statement(lite: bool) -> TextClause:  # noqa: FBT001
-        fields = {"c": "text", "m": "text", "s": "text", "f": "text", "r": "text", "i": "int", "p": "text", "w": "int"}
-        rows = _rows(lite, {**fields, "k": "text", "d": "text", "t": "float8"})
-        guard = "WHERE true" if lite else ""
-        return text(
-            f"INSERT INTO ledger ({_COLUMNS}) "  # noqa: S608 - names of our own
-            f"SELECT r.c, r.m, r.s, r.f, r.r, r.i, r.p, r.w, r.k, r.d, r.t FROM {rows} {guard} "
-            "ON CONFLICT (channel, message_id) DO UPDATE SET state = excluded.state, receipts = excluded.receipts, "
-            "intent = excluded.intent, preview = excluded.preview, shown = excluded.shown, code = excluded.code, "
-            "detail = excluded.detail, updated_at = excluded.updated_at, fingerprint = CASE WHEN "
-            "excluded.fingerprint = '' THEN ledger.fingerprint ELSE excluded.fingerprint END "
-            "WHERE NOT (excluded.state = 'preview' AND ledger.state <> 'preview')"
-        )
+        table = _lite_table if database.is_sqlite else _table
+        self._claim = _claim_lite() if database.is_sqlite else _claim_once()
+        self._upsert = _UPSERT.format(rows=table(_UPDATE))
+        self._select = _SELECT.format(rows=table(_KEY))
 
     async def claim(self, claims: Sequence[Claim]) -> list[Claimed]:
-        """Claims each; of several for one key the first is fresh."""
-        first: dict[Key, Claim] = {}
+        """Claims each, in order; of several claims of one key only the first can be fresh.
+
+        Raises:
+            RecordsUnavailable: the database is away; a claim may have been made, and will not be fresh again.
+        """
+        waiting: dict[Key, Claim] = {}
         for claim in claims:
-            first.setdefault((claim.channel, claim.message_id), claim)
-        rows = [
-            {"c": c.channel, "m": c.message_id, "f": c.fingerprint, "t": c.at}
-            for c in sorted(first.values(), key=lambda c: (c.channel, c.message_id))
-        ]
-        async with self._db.begin() as connection:
-            made = (await connection.execute(self._claim, {"rows": _json(rows)})).all()
-            fresh = {(row[0], row[1]): _entry(row) for row in made}
-            found = dict(fresh)
-            if missing := [{"c": c, "m": m} for c, m in first if (c, m) not in fresh]:
-                more = (await connection.execute(self._get, {"rows": _json(missing)})).all()
-                found |= {(row[0], row[1]): _entry(row) for row in more}
-        claimed: list[Claimed] = []
-        for claim in claims:
-            key = (claim.channel, claim.message_id)
-            claimed.append(Claimed(found[key], fresh=fresh.pop(key, None) is not None))
-        return claimed
+            waiting.setdefault((claim.channel, claim.message_id), claim)
+        found: dict[Key, Claimed] = {}
+        for _ in range(_CLAIM_ATTEMPTS):  # a row may be purged between the claim that met it and the look at it
+            found |= await self._claim_some([waiting[key] for key in sorted(waiting.keys() - found.keys())])
+            if len(found) == len(waiting):
+                return [_taken(found, (claim.channel, claim.message_id)) for claim in claims]
+        raise RecordsUnavailable("ledger rows come and go")
 
     async def update(self, updates: Sequence[LedgerUpdate]) -> None:
-        """Writes each; of several for one key the last wins. A preview never overwrites a final."""
-        last = {(u.channel, u.message_id): u for u in updates}
-        if len(last) != len(updates):
-            await self._update_in_rounds(updates)
-            return
-        await self._write(list(last.values()))
-
-    async def get(self, keys: Sequence[Key]) -> list[LedgerEntry | None]:
-        """What stands of each."""
-        rows = [{"c": c, "m": m} for c, m in sorted(set(keys))]
-        async with self._db.begin() as connection:
-            found = (await connection.execute(self._get, {"rows": _json(rows)})).all()
-        entries = {(row[0], row[1]): _entry(row) for row in found}
-        return [entries.get(key) for key in keys]
-
-    async def stale_previews(self, before: float, limit: int) -> list[LedgerEntry]:
-        """Previews whose final never came, and that nobody has marked yet."""
-        statement = text(
-            f"SELECT {_COLUMNS} FROM ledger WHERE state = 'preview' AND code = '' AND updated_at < :before "  # noqa: S608
-            "ORDER BY updated_at LIMIT :limit"
-        )
-        async with self._db.begin() as connection:
-            return [
-                _entry(row) for row in (await connection.execute(statement, {"before": before, "limit": limit})).all()
-            ]
-
-    async def purge(self, before: float, step: int = 5000) -> int:
-        """Forgets rows that have rested since `before`, a bounded number at a time."""
-        statement = text(
-            "DELETE FROM ledger WHERE (channel, message_id) IN "
-            "(SELECT channel, message_id FROM ledger WHERE updated_at < :before LIMIT :step)"
-        )
-        async with self._db.begin() as connection:
-            return (await connection.execute(statement, {"before": before, "step": step})).rowcount
-
-    async def _update_in_rounds(self, updates: Sequence[LedgerUpdate]) -> None:
-        """Several updates of one key keep their order."""
-        waiting = list(updates)
-        while waiting:
-            seen: set[Key] = set()
-            batch: list[LedgerUpdate] = []
-            rest: list[LedgerUpdate] = []
-            for update in waiting:
-                key = (update.channel, update.message_id)
-                (rest if key in seen else batch).append(update)
-                seen.add(key)
-            await self._write(batch)
-            waiting = rest
-
-    async def _write(self, updates: list[LedgerUpdate]) -> None:
-        updates.sort(key=lambda u: (u.channel, u.message_id))
+        """Writes each, in order; durable when it returns. A preview never overwrites a final."""
         rows = [
             {
                 "c": u.channel,
                 "m": u.message_id,
-                "s": u.state,
                 "f": u.fingerprint,
-                "r": _json(u.receipts),
+                "t": u.at,
+                "s": u.state,
                 "i": u.intent,
+                "r": _json(u.receipts),
                 "p": _json(u.preview),
                 "w": u.shown,
                 "k": u.code,
-                "d": u.detail,
-                "t": u.at,
+                "d": clean_text(u.detail),
             }
-            for u in updates
+            for u in merged(updates)
         ]
-        async with self._db.begin() as connection:
-            await connection.execute(self._update, {"rows": _json(rows)})
+        if rows:
+            await self._db.write_rows(self._upsert, _json(rows))
+
+    async def get(self, keys: Sequence[Key]) -> list[LedgerEntry | None]:
+        """What stands there, for each key in order."""
+        found = await self._look(keys) if keys else {}
+        return [found.get(key) for key in keys]
+
+    async def stale_previews(self, before: float, limit: int) -> list[LedgerEntry]:
+        """Previews whose final never came and that nobody has marked (with a code) yet, the oldest first."""
+        statement = text(
+            f"SELECT {_COLUMNS} FROM ledger WHERE state = 'preview' AND code = '' AND updated_at < :before "  # noqa: S608
+            "ORDER BY updated_at LIMIT :limit"
+        )
+        async with self._db.reading() as connection:
+            rows = await connection.execute(statement, {"before": before, "limit": limit})
+            return [_entry(row) for row in rows]
+
+    async def purge(self, before: float) -> int:
+        """Forgets rows that have rested since `before`, in bounded steps; returns how many."""
+        return await purge(self._db, t.ledger, t.ledger.c.updated_at < before)
+
+    async def _claim_some(self, claims: Sequence[Claim]) -> dict[Key, Claimed]:
+        rows = [{"c": c.channel, "m": c.message_id, "f": c.fingerprint, "t": c.at} for c in claims]
+        answer = await self._db.write_rows(self._claim, _json(rows)) if rows else ()
+        found = {(row[1], row[2]): Claimed(_entry(row[1:]), fresh=bool(row[0])) for row in answer}
+        missing = [key for claim in claims if (key := (claim.channel, claim.message_id)) not in found]
+        if missing:
+            found |= {key: Claimed(entry, fresh=False) for key, entry in (await self._look(missing)).items()}
+        return found
+
+    async def _look(self, keys: Iterable[Key]) -> dict[Key, LedgerEntry]:
+        rows = [{"c": channel, "m": message_id} for channel, message_id in sorted(set(keys))]
+        return {(row[0], row[1]): _entry(row) for row in await self._db.read_rows(self._select, _json(rows))}
+
+
+def merged(updates: Sequence[LedgerUpdate]) -> list[LedgerUpdate]:
+    """What several updates come to, one a key and sorted by key, so that two batches never wait for one another."""
+    last: dict[Key, LedgerUpdate] = {}
+    for update in updates:
+        key = (update.channel, update.message_id)
+        before = last.get(key)
+        if before is None:
+            last[key] = update
+        elif update.state != "preview" or before.state == "preview":
+            kept = update.fingerprint or before.fingerprint
+            last[key] = msgspec.structs.replace(update, fingerprint=kept)
+    return [last[key] for key in sorted(last)]
+
+
+def _taken(found: dict[Key, Claimed], key: Key) -> Claimed:
+    claimed = found[key]
+    if claimed.fresh:
+        found[key] = Claimed(claimed.entry, fresh=False)
+    return claimed
 
 
 def _json(value: object) -> str:
@@ -167,16 +176,5 @@ def _json(value: object) -> str:
 
 def _entry(row: Any) -> LedgerEntry:
     channel, message_id, state, print_, receipts, intent, preview, shown, code, detail, at = row
-    return LedgerEntry(
-        channel,
-        message_id,
-        state,
-        print_,
-        _Receipts.decode(receipts),
-        intent,
-        _Receipts.decode(preview),
-        shown,
-        code,
-        detail,
-        at,
-    )
+    landed, seen = _receipts.decode(receipts), _receipts.decode(preview)
+    return LedgerEntry(channel, message_id, state, print_, landed, intent, seen, shown, code, detail, at)

@@ -1,17 +1,20 @@
 """The records as one thing: each subject by its name."""
 
-from sqlalchemy import text
-
-from shared.records.channels import ChannelRecords, ConnectorRecords
+from shared.records.attempts import AttemptRecords
+from shared.records.auth import AuthRecords
+from shared.records.channels import ChannelRecords
+from shared.records.connectors import ConnectorRecords
 from shared.records.database import Database
+from shared.records.dead import DeadRecords
+from shared.records.files import FileRecords
 from shared.records.ledger import LedgerRecords
 from shared.records.outbox import OutboxRecords
-from shared.records.small import AuthRecords, FileRecords, TranscriptRecords
-from shared.records.waiting import AttemptRecords, DeadRecords, ParkedRecords
+from shared.records.parked import ParkedRecords
+from shared.records.transcript import TranscriptRecords
 
 
 class Records:
-    """All that outlives a process.
+    """All that outlives a process. Every operation raises `RecordsUnavailable` where it may be tried again.
 
     Args:
         database: SQLite or PostgreSQL.
@@ -24,13 +27,16 @@ class Records:
         self.ledger = LedgerRecords(database)
         self.parked = ParkedRecords(database)
         self.dead = DeadRecords(database)
-        self.attempts = AttemptRecords(database)
         self.outbox = OutboxRecords(database)
         self.files = FileRecords(database)
         self.auth = AuthRecords(database)
         self.transcript = TranscriptRecords(database)
+        self.attempts = AttemptRecords(database)
 
     async def check(self) -> None:
-        """Raises `RecordsUnavailable` when the database is away."""
-        async with self._db.begin() as connection:
-            await connection.execute(text("SELECT 1"))
+        """Asks the database whether it is there.
+
+        Raises:
+            RecordsUnavailable: it is not.
+        """
+        await self._db.check()

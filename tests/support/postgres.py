@@ -127,15 +127,19 @@ def postgres_url() -> Iterator[str]:
         yield given
         return
     server = PostgresServer()
-    server.start()
-    yield server.url
-    server.stop()
+    try:
+        server.start()
+        yield server.url
+    finally:
+        server.stop()
 
 
 @pytest.fixture
 def postgres_server() -> Iterator[PostgresServer]:
     """A server of the test's own, to be broken."""
     server = PostgresServer()
-    server.start()
-    yield server
-    server.stop()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()

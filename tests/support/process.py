@@ -36,6 +36,7 @@ class Process:
 
     async def start(self) -> None:
         """Starts it and waits until it has printed where it listens."""
+        self.url = ""
         offset = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as out:
             self._process = await asyncio.create_subprocess_exec(
@@ -54,7 +55,7 @@ class Process:
                 stream.seek(offset)
                 lines = stream.read().decode().splitlines()
             for line in lines:
-                if line.startswith(("listening", "health")):
+                if line.startswith("listening") or (line.startswith("health") and not self.url):
                     self.url = line.split()[1].removesuffix("/healthz")
             if any(line.startswith("health") for line in lines):
                 return
