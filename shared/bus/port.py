@@ -29,15 +29,15 @@ class BusError(Exception):
     """Anything the bus could not do."""
 
 
-class Unroutable(BusError):  # noqa: N818 - the name says what it is, as the architecture has it
+class Unroutable(BusError):
     """No queue of that name exists."""
 
 
-class Unavailable(BusError):  # noqa: N818 - see Unroutable
+class Unavailable(BusError):
     """The broker is away, refused or did not answer in time; whether it has the message is unknown."""
 
 
-class Full(BusError):  # noqa: N818 - see Unroutable
+class Full(BusError):
     """The queue holds as much as it may."""
 
 

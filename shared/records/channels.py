@@ -37,7 +37,7 @@ class ChannelRecords:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def open(  # noqa: PLR0917 - the packet's own order
+    async def open(
         self,
         card_id: str,
         connector_id: str,

@@ -5,9 +5,9 @@ class RecordsError(Exception):
     """An operation on the records did not end well."""
 
 
-class RecordsUnavailable(RecordsError):  # noqa: N818 - a condition, as its siblings of the bus and the state
+class RecordsUnavailable(RecordsError):
     """The database is away or busy; the same operation may be tried again."""
 
 
-class NotOwned(RecordsError):  # noqa: N818 - see above
+class NotOwned(RecordsError):
     """The channel belongs to another connector or Card."""

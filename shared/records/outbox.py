@@ -26,7 +26,7 @@ class OutboxRecords:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def add(  # noqa: PLR0917 - see Args
+    async def add(
         self, channel: str, card: str, message_id: str, payload: bytes, now: float, ttl: float, cap: int
     ) -> Added:
         """Takes a message: once a message_id, and at most `cap` pending a channel. Durable when it returns.

@@ -52,6 +52,7 @@ async def test_a_closed_connection_is_mended_and_what_was_under_way_comes_again(
     await until(lambda: taker.running == 2)
     await asyncio.to_thread(rabbitmq_server.close_connections)
     await asyncio.wait_for(lost.wait(), 20)
+    await until(lambda: len(taker.cancelled) == 2)
     taker.gate.set()
     await until(lambda: taker.finished == [b"a", b"b", b"c"])
     assert sorted(taker.cancelled) == [b"a", b"b"]

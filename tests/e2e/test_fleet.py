@@ -23,7 +23,9 @@ async def fleet(
     connection = await asyncpg.connect(postgres_url)
     await connection.execute(f"CREATE DATABASE {name}")
     await connection.close()
-    fleet = Fleet(tmp_path, rabbitmq_url, redis_server.url, postgres_url.rsplit("/", 1)[0] + "/" + name)
+    records_url = postgres_url.rsplit("/", 1)[0] + "/" + name
+    quick = {"SLUICE_LIMIT_INBOUND_ACK_SECONDS": "2"}  # the checker waits for a redelivery
+    fleet = Fleet(tmp_path, rabbitmq_url, redis_server.url, records_url, **quick)
     try:
         yield fleet
     finally:
@@ -69,7 +71,7 @@ async def test_a_worker_killed_at_a_step_sends_nothing_twice_and_loses_nothing(
     step: str,
     keyed: bool,  # noqa: FBT001
 ) -> None:
-    """kill -9 by the script; another worker ends it. Uncertain only after an unkeyed call (field reports 1, 4)."""
+    """Kill -9 by the script; another worker ends it. Uncertain only after an unkeyed call (field reports 1, 4)."""
     edge = await fleet.add("edge")
     doomed = await fleet.add("delivery")
     recording = Recording(http, edge.url)
@@ -165,5 +167,7 @@ async def test_sigterm_ends_every_role_cleanly(fleet: Fleet) -> None:
 async def flush(server: RedisServer) -> None:
     """FLUSHALL, as an operator would."""
     port = server.url.rsplit(":", 1)[1].split("/")[0]
-    process = await asyncio.create_subprocess_exec("redis-cli", "-p", port, "FLUSHALL", stdout=asyncio.subprocess.DEVNULL)
+    process = await asyncio.create_subprocess_exec(
+        "redis-cli", "-p", port, "FLUSHALL", stdout=asyncio.subprocess.DEVNULL
+    )
     assert await process.wait() == 0
