@@ -1,70 +1,98 @@
-"""Files in a folder, or on a volume that the fleet shares."""
+"""Files in a folder: one process's own, or a volume that all share."""
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Final
 
-from shared.files.port import HEAD_BYTES, MissingFileError, StoredFile, counted, new_secret
+from shared.files.port import READ_BYTES, FilesUnavailableError, MissingFileError, StoredFile, check_key, new_key
+from shared.files.spool import DiskError, in_thread, spool
 
-CHUNK = 64 * 1024
+_PART: Final = ".part-"
+_ABANDONED_SECONDS: Final = 86400.0
 
 
 class DirectoryStore:
-    """See `shared.files.port.FileStore`.
+    """Files under random names in one folder that only we may enter.
 
     Args:
-        folder: made when it is not there, for its owner only.
+        root: the folder; made with its parents where it is missing.
+
+    Raises:
+        OSError: the folder cannot be made.
     """
 
-    def __init__(self, folder: str) -> None:
-        self._folder = Path(folder)
-
-    def secret(self) -> str:
-        """See `FileStore.secret`."""
-        return new_secret()
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        root.chmod(0o700)
+        self._sweep(time.time() - _ABANDONED_SECONDS)
 
     async def put(self, chunks: AsyncIterator[bytes], limit: int) -> StoredFile:
-        """See `FileStore.put`."""
-        await asyncio.to_thread(self._folder.mkdir, 0o700, parents=True, exist_ok=True)
-        key = new_secret()
-        partial = self._folder / f"{key}.part"
-        size, head = 0, bytearray()
-        stream = await asyncio.to_thread(partial.open, "xb")
+        """See `FileStore.put`. A reader sees the whole file or none, for it appears by a rename."""
+        key = new_key()
+        part = self._root / (_PART + key)
         try:
-            async for chunk in counted(chunks, limit):
-                await asyncio.to_thread(stream.write, chunk)
-                size += len(chunk)
-                if len(head) < HEAD_BYTES:
-                    head += chunk[: HEAD_BYTES - len(head)]
-            stream.close()
-            await asyncio.to_thread(partial.rename, self._folder / key)
-        except BaseException:
-            stream.close()
-            partial.unlink(missing_ok=True)
-            raise
-        return StoredFile(key, size, bytes(head))
+            spooled = await spool(chunks, limit, part)
+        except DiskError as error:
+            raise FilesUnavailableError(f"the folder of files failed: {error}") from error
+        with _translated():
+            await in_thread(self._publish, part, self._root / key)
+        return StoredFile(key, spooled.byte_size, spooled.head)
 
     async def open(self, key: str) -> AsyncIterator[bytes]:
         """See `FileStore.open`."""
-        try:
-            stream = await asyncio.to_thread((self._folder / _safe(key)).open, "rb")
-        except OSError as error:
-            raise MissingFileError(key) from error
-
-        async def read() -> AsyncIterator[bytes]:
-            with contextlib.closing(stream):
-                while chunk := await asyncio.to_thread(stream.read, CHUNK):
-                    yield chunk
-
-        return read()
+        path = self._root / check_key(key)
+        with _translated():
+            await in_thread(path.stat)
+        return _read(path)
 
     async def delete(self, key: str) -> None:
         """See `FileStore.delete`."""
-        await asyncio.to_thread((self._folder / _safe(key)).unlink, missing_ok=True)
+        with contextlib.suppress(MissingFileError), _translated():
+            await in_thread((self._root / check_key(key)).unlink, missing_ok=True)
+
+    def secret(self) -> str:
+        """See `FileStore.secret`."""
+        return new_key()
+
+    def _publish(self, part: Path, final: Path) -> None:
+        try:
+            part.rename(final)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
+        folder = os.open(self._root, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _sweep(self, before: float) -> None:
+        """Removes what a killed process had begun; what another one is writing now is younger."""
+        for part in self._root.glob(_PART + "*"):
+            with contextlib.suppress(FileNotFoundError):
+                if part.stat().st_mtime < before:
+                    part.unlink()
 
 
-def _safe(key: str) -> str:
-    if not key or "/" in key or key.startswith("."):
-        raise MissingFileError("no key of ours")
-    return key
+async def _read(path: Path) -> AsyncIterator[bytes]:
+    with _translated():
+        file = await in_thread(path.open, "rb", buffering=0)
+        try:
+            while chunk := await in_thread(file.read, READ_BYTES):
+                yield chunk
+        finally:
+            file.close()
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingFileError("no such file") from error
+    except OSError as error:
+        raise FilesUnavailableError(f"the folder of files failed: {error.strerror or type(error).__name__}") from error

@@ -1,1 +1,1 @@
-"""The way out to addresses that users supply: checked after resolution, and pinned."""
+"""The way out to addresses that persons supply: checked after resolution, and connected to exactly."""

@@ -1,33 +1,43 @@
 """Cutting a text to a platform's limit: paragraph > line > sentence > word > grapheme > code point. Pure.
 
 The parts join to the input exactly, each is within the limit, and every cut makes progress (field report 14).
+The time is linear in the text: each part costs a few passes over its own window, whatever is in it.
 """
 
-import unicodedata
-from collections.abc import Callable
+import re
 from typing import Final, Literal
 
+from shared.text.graphemes import is_boundary, last_boundary
+
 Unit = Literal["points", "utf16", "bytes"]
-_BREAKS: Final = ("\n\n", "\n", ". ", "! ", "? ", "。", " ")
-_ZWJ: Final = "\u200d"
-_JOINED: Final = frozenset("\u200d\ufe0f\ufe0e\u20e3")
-_LONGEST_GRAPHEME: Final = 64
+
+_LEAST: Final[dict[Unit, int]] = {"points": 1, "utf16": 2, "bytes": 4}
+_COARSE: Final = (
+    ("\n\n", "\r\n\r\n", "\u2029"),
+    ("\n", "\u2028"),
+    (". ", "! ", "? ", "。", "！", "？", "… "),  # noqa: RUF001 - the sentence ends of CJK texts
+)
+_WORDS: Final = (" ", "\t", "\u3000")
+_NOT_SPACE: Final = re.compile(r"\S")
 
 
 def split_text(text: str, limit: int, unit: Unit) -> list[str]:
-    """Returns the parts of a text.
+    """Returns the parts of a text; none for an empty one.
 
     Args:
         text: what to cut.
-        limit: the most units a part may have; at least 4, so that any code point fits.
+        limit: the most units a part may have.
         unit: code points, UTF-16 code units, or UTF-8 bytes.
+
+    Raises:
+        ValueError: not even one code point is sure to fit the limit.
     """
-    if limit < 4:  # noqa: PLR2004 - the UTF-8 length of the longest code point
-        raise ValueError("limit: at least 4")
+    if limit < _LEAST[unit]:
+        raise ValueError(f"limit: at least {_LEAST[unit]} {unit}")
     parts: list[str] = []
     start = 0
     while start < len(text):
-        end = _furthest(text, start, limit, _SIZES[unit])
+        end = start + fitting(text, start, limit, unit)
         if end < len(text):
             end = _cut(text, start, end)
         parts.append(text[start:end])
@@ -35,66 +45,66 @@ def split_text(text: str, limit: int, unit: Unit) -> list[str]:
     return parts
 
 
-def _size_points(_: str) -> int:
-    return 1
+def size_of(text: str, unit: Unit) -> int:
+    """The size of a text in a unit."""
+    match unit:
+        case "points":
+            return len(text)
+        case "utf16":
+            return len(text) + sum(char > "\uffff" for char in text)
+        case "bytes":
+            return len(text.encode("utf-8", "surrogatepass"))
 
 
-def _size_utf16(char: str) -> int:
-    return 2 if char > "\uffff" else 1
+def fitting(text: str, start: int, limit: int, unit: Unit) -> int:
+    """How many code points from `start` on fit the limit."""
+    window = text[start : start + limit]
+    if unit == "points" or window.isascii():
+        return len(window)
+    if unit == "bytes":
+        return len(_whole(window.encode("utf-8", "surrogatepass"), limit).decode("utf-8", "surrogatepass"))
+    used = 0
+    for count, char in enumerate(window):
+        used += 2 if char > "\uffff" else 1
+        if used > limit:
+            return count
+    return len(window)
 
 
-def _size_bytes(char: str) -> int:
-    return len(char.encode("utf-8", "surrogatepass"))
-
-
-_SIZES: Final[dict[Unit, Callable[[str], int]]] = {
-    "points": _size_points,
-    "utf16": _size_utf16,
-    "bytes": _size_bytes,
-}
-
-
-def _furthest(text: str, start: int, limit: int, size: Callable[[str], int]) -> int:
-    if size is _size_points:
-        return min(start + limit, len(text))
-    used, end = 0, start
-    while end < len(text) and (used := used + size(text[end])) <= limit:
-        end += 1
-    return end
+def _whole(encoded: bytes, limit: int) -> bytes:
+    """The first `limit` bytes, less the character that would be cut."""
+    end = min(limit, len(encoded))
+    while end < len(encoded) and encoded[end] & 0xC0 == 0x80:  # noqa: PLR2004 - a continuation byte
+        end -= 1
+    return encoded[:end]
 
 
 def _cut(text: str, start: int, end: int) -> int:
-    """The best place to cut in (start, end]: a break in the second half of the window, else between graphemes."""
+    """The best place in (start, end]. The coarse ones count in the second half only, lest parts grow tiny."""
     middle = start + (end - start) // 2
-    for mark in _BREAKS:
-        at = text.rfind(mark, middle, end)
-        if at >= 0 and at + len(mark) <= end:
+    for marks in _COARSE:
+        at = _after_last(text, marks, middle, end)
+        if at:
+            return at
+    first = _NOT_SPACE.search(text, start, end)
+    at = _after_last(text, _WORDS, first.start(), end) if first else 0
+    return at or _unhalved(text, start, last_boundary(text, start, end))
+
+
+def _after_last(text: str, marks: tuple[str, ...], low: int, high: int) -> int:
+    """The end of the last mark within [low, high) that is no part of a larger grapheme, or 0."""
+    return max(_after(text, mark, low, high) for mark in marks)
+
+
+def _after(text: str, mark: str, low: int, high: int) -> int:
+    while (at := text.rfind(mark, low, high)) >= 0:
+        if is_boundary(text, at + len(mark)):
             return at + len(mark)
-    at = end
-    while at > start and end - at < _LONGEST_GRAPHEME and not _is_boundary(text, at):
-        at -= 1
-    return at if at > start and _is_boundary(text, at) else end
+        high = at + len(mark) - 1
+    return 0
 
 
-def _is_boundary(text: str, at: int) -> bool:
-    """Whether a grapheme ends before `at`: no mark, joiner, modifier or half of a flag is cut off."""
-    before, after = text[at - 1], text[at]
-    if (
-        before == _ZWJ
-        or after in _JOINED
-        or unicodedata.combining(after)
-        or unicodedata.category(after) in ("Mn", "Me", "Mc")
-    ):
-        return False
-    if "\U0001f3fb" <= after <= "\U0001f3ff" or (before == "\r" and after == "\n"):
-        return False
-    if _is_flag_half(before) and _is_flag_half(after):
-        run = at
-        while run > 0 and _is_flag_half(text[run - 1]):
-            run -= 1
-        return (at - run) % 2 == 0
-    return True
-
-
-def _is_flag_half(char: str) -> bool:
-    return "\U0001f1e6" <= char <= "\U0001f1ff"
+def _unhalved(text: str, start: int, at: int) -> int:
+    """Keeps two lone surrogates together that would make one character."""
+    halves = "\ud800" <= text[at - 1] <= "\udbff" and "\udc00" <= text[at] <= "\udfff"
+    return at - 1 if halves and at - 1 > start else at
