@@ -68,9 +68,12 @@ class Previews:
         if text.strip() and await self._put(lane, known, target, entry, message_id, text):
             lane.shown[message_id] = newest[1]
 
-    async def interrupted(self, lane: Lane, entry: LedgerEntry) -> None:
+    async def interrupted(self, lane: Lane, message_id: str) -> None:
         """The stream died without its final: one last edit says so (contract.md, Delivery)."""
-        lane.shown.pop(entry.message_id, None)
+        lane.shown.pop(message_id, None)
+        entry = await self._desk.find(lane.channel, message_id)
+        if entry is None or entry.state != "preview" or entry.code:
+            return
         known = await self._channels.get(entry.channel)
         if known is not None and known.is_connected:
             target = self._targets[known.channel.card_id]

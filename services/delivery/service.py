@@ -230,6 +230,10 @@ class DeliveryService:
                 note = msgspec.json.decode(item.raw, type=notes.PreviewDue)
                 await self._previews.show(lane, item, note.message_id)
             return
+        if item.kind == notes.INTERRUPTED:
+            note = msgspec.json.decode(item.raw, type=notes.PreviewDue)
+            await self._previews.interrupted(lane, note.message_id)
+            return
         if item.kind == notes.UNREGISTER:
             await self._control.unregister(item)
             return
@@ -339,7 +343,8 @@ class DeliveryService:
         for entry in await self._records.ledger.stale_previews(before, MOST_LANES):
             partition = partition_of(entry.channel, self._settings.partitions)
             if partition in self._subscriptions:
-                await self._previews.interrupted(self._lanes.lane(entry.channel, partition), entry)
+                body = msgspec.json.encode(notes.PreviewDue(entry.message_id))
+                self._lanes.submit(Item(notes.INTERRUPTED, "", entry.channel, body), partition, None)
 
     async def _give_up(self, item: Item, code: str, detail: str) -> None:
         """Files an item that cannot be worked on, and tells its sender."""

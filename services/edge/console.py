@@ -1,4 +1,4 @@
-"""The person's side of `im.console`: a WebSocket that shows the transcript and takes what is typed (docs/console.md).
+"""The person's side of `im.console`: a WebSocket that shows the transcript and takes what is typed.
 
 `GET /im.console/chat/{channel}` with the API key. Events are `shared.wire.notes.TranscriptEvent` as JSON; a person
 sends `{"text": "...", "message_id": "..."}` and gets `{"event":"sent","message_id","status"}`.

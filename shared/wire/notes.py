@@ -13,12 +13,13 @@ SEND: Final = "send"
 DUE: Final = "due"
 MOVED: Final = "moved"
 PREVIEW: Final = "preview"
+INTERRUPTED: Final = "interrupted"
 UNREGISTER: Final = "unregister"
 TRANSCRIPT: Final = "transcript"
 
 
 class PreviewDue(Struct, frozen=True):
-    """The text of a stream has grown: show the newest."""
+    """Of kind `PREVIEW`: the text has grown, show the newest. Of kind `INTERRUPTED`: it died, say so."""
 
     message_id: str
 
