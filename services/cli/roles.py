@@ -55,7 +55,7 @@ from shared.state.client import State, open_state
 from shared.state.leases import Leases
 from shared.state.script_board import Board
 from shared.state.streams import Streams
-from shared.telemetry.metrics import DeliveryMetrics, EdgeMetrics, StreamMetrics
+from shared.telemetry.metrics import BusMetrics, DeliveryMetrics, EdgeMetrics, StreamMetrics
 from shared.wire.ids import namer
 
 log = logging.getLogger(__name__)
@@ -77,11 +77,14 @@ class Parts:
     files: FileStore
     keyring: Keyring
     guard: Guard
+    bus_metrics: BusMetrics
     probes: Probes = field(default_factory=Probes)
 
-    def outgoing(self) -> Outgoing:
+    def outgoing(self, role: Role) -> Outgoing:
         """A batched way onto the bus."""
-        return Outgoing(self.bus, self.clock)
+        outgoing = Outgoing(self.bus, self.clock)
+        self.bus_metrics.watch(role, outgoing)
+        return outgoing
 
 
 @dataclass
@@ -140,7 +143,10 @@ async def run(settings: Settings, roles: tuple[Role, ...]) -> AsyncIterator[Runn
         state = await stack.enter_async_context(open_state(settings.state_url))
         bus = await stack.enter_async_context(open_bus(settings.bus_url, clock))
         files = open_files(settings.files_url)
-        parts = Parts(settings, clock, CollectorRegistry(), bus, state, records, files, keyring, Guard(allow))
+        registry = CollectorRegistry()
+        parts = Parts(
+            settings, clock, registry, bus, state, records, files, keyring, Guard(allow), BusMetrics(registry)
+        )
         parts.probes.add("bus", _bus_probe(bus))
         parts.probes.add("state", state.ping)
         parts.probes.add("records", records.check)
@@ -161,7 +167,7 @@ async def _start(stack: contextlib.AsyncExitStack, parts: Parts, roles: tuple[Ro
 
 
 async def _housekeeping(stack: contextlib.AsyncExitStack, parts: Parts) -> None:
-    outgoing = parts.outgoing()
+    outgoing = parts.outgoing("listener")
     stack.push_async_callback(outgoing.close)
     service = Housekeeping(
         parts.settings, parts.bus, outgoing, parts.records, parts.files, Leases(parts.state), parts.clock
@@ -172,7 +178,7 @@ async def _housekeeping(stack: contextlib.AsyncExitStack, parts: Parts) -> None:
 
 async def _delivery(stack: contextlib.AsyncExitStack, parts: Parts) -> None:
     settings, clock = parts.settings, parts.clock
-    outgoing = parts.outgoing()
+    outgoing = parts.outgoing("delivery")
     stack.push_async_callback(outgoing.close)
     session = await stack.enter_async_context(guarded_session(parts.guard))
     metrics = DeliveryMetrics(parts.registry)
@@ -205,7 +211,7 @@ async def _delivery(stack: contextlib.AsyncExitStack, parts: Parts) -> None:
 
 
 async def _aggregator(stack: contextlib.AsyncExitStack, parts: Parts) -> None:
-    outgoing = parts.outgoing()
+    outgoing = parts.outgoing("aggregator")
     stack.push_async_callback(outgoing.close)
     service = AggregatorService(
         parts.settings, parts.bus, outgoing, _streams(parts), parts.clock, StreamMetrics(parts.registry)
@@ -231,7 +237,7 @@ async def _end(task: asyncio.Task[None]) -> None:
 
 async def _edge(stack: contextlib.AsyncExitStack, parts: Parts) -> Listening:
     settings, clock, keys = parts.settings, parts.clock, parts.settings.api_keys
-    outgoing = parts.outgoing()
+    outgoing = parts.outgoing("edge")
     stack.push_async_callback(outgoing.close)
     answers = Answers(outgoing, parts.records)
     outgoing.on_unroutable = answers.unroutable

@@ -1,6 +1,11 @@
 """The metrics of every role (prometheus_client). Low cardinality: never a channel, message or name as a label."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from collections.abc import Iterator
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 600.0, 3600.0)
 
@@ -8,6 +13,37 @@ _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 def render(registry: CollectorRegistry) -> bytes:
     """The text that Prometheus scrapes."""
     return generate_latest(registry)
+
+
+class Published(Protocol):
+    """What counts what it puts on the bus, as `shared.bus.outgoing.Outgoing` does."""
+
+    published: int
+    items: int
+    lost: int
+
+
+class BusMetrics(Collector):
+    """What each part of the process has put on the bus; read when scraped, so that the hot path counts plain ints."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._watched: list[tuple[str, Published]] = []
+        registry.register(self)
+
+    def watch(self, role: str, published: Published) -> None:
+        """Counts one more part."""
+        self._watched.append((role, published))
+
+    def collect(self) -> Iterator[Metric]:
+        """See `Collector.collect`."""
+        messages = CounterMetricFamily("sluice_bus_messages", "Messages that the bus has taken.", labels=["role"])
+        items = CounterMetricFamily("sluice_bus_items", "Items in them.", labels=["role"])
+        lost = CounterMetricFamily("sluice_bus_items_lost", "Items given up at closing.", labels=["role"])
+        for role, published in self._watched:
+            messages.add_metric([role], published.published)
+            items.add_metric([role], published.items)
+            lost.add_metric([role], published.lost)
+        yield from (messages, items, lost)
 
 
 class EdgeMetrics:

@@ -46,6 +46,12 @@ class PostgresServer:
         """Its address, as SLUICE_RECORDS_URL has it."""
         return f"postgresql://sluice@127.0.0.1:{self.port}/postgres"
 
+    @property
+    def pid(self) -> int:
+        """Its process id, while it runs."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         """Starts it and waits until it answers."""
         options = ["-D", str(self._data), "-p", str(self.port), "-h", "127.0.0.1", "-k", str(self._folder)]

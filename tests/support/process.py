@@ -33,6 +33,7 @@ class Process:
         self._env = {**{k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")}, **env}
         self._process: asyncio.subprocess.Process | None = None
         self.url = ""
+        self.admin_url = ""
 
     async def start(self) -> None:
         """Starts it and waits until it has printed where it listens."""
@@ -57,6 +58,8 @@ class Process:
             for line in lines:
                 if line.startswith("listening") or (line.startswith("health") and not self.url):
                     self.url = line.split()[1].removesuffix("/healthz")
+                if line.startswith("health"):
+                    self.admin_url = line.split()[1].removesuffix("/healthz")
             if any(line.startswith("health") for line in lines):
                 return
             if self._process.returncode is not None:

@@ -36,6 +36,12 @@ class RabbitServer:
         """Its address, as SLUICE_BUS_URL has it."""
         return f"amqp://guest:guest@127.0.0.1:{self.port}/"
 
+    @property
+    def pid(self) -> int:
+        """Its process id, while it runs."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         """Starts it and waits until it answers."""
         if self._mapper is None:

@@ -1,0 +1,1 @@
+"""What we measure ourselves by: the fabric against a straightforward baseline, interleaved in one run."""
