@@ -51,9 +51,7 @@ async def edge(bus: str, port: int) -> None:
                 await socket.send(json.dumps(answered))
             else:
                 body = json.dumps(packet).encode()
-                message = aio_pika.Message(
-                    body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT, reply_to=inbox.name
-                )
+                message = aio_pika.Message(body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT, reply_to=inbox.name)
                 await channel.default_exchange.publish(message, WORK)
 
     await inbox.consume(answer)

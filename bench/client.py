@@ -38,7 +38,7 @@ class LoadSocket(asyncio.Protocol):
     async def open(self) -> None:
         """Connects and upgrades."""
         loop = asyncio.get_running_loop()
-        await loop.create_connection(lambda: self, self._url.hostname, self._url.port)
+        await loop.create_connection(lambda: self, self._url.hostname or "", self._url.port or 80)
         await asyncio.wait_for(self._ready, 30)
 
     def send(self, *packets: bytes) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -57,10 +57,11 @@ def final(channel: str, message_id: str, text: str) -> bytes:
     return packet("chat.message", channel, f'{{"message_id":"{message_id}","text":"{text}"}}')
 
 
-def delta(channel: str, message_id: str, sequence: int) -> bytes:
-    """A piece of one."""
-    payload = f'{{"message_id":"{message_id}","sequence":{sequence},"text":"{TOKEN}"}}'
-    return packet("chat.message.delta", channel, payload)
+def deltas(channel: str, message_id: str, numbers: Iterable[int]) -> list[bytes]:
+    """Pieces of one: whole packets, made from one pattern, for the client shares the machine with what it measures."""
+    payload = f'{{"message_id":"{message_id}","sequence":%d,"text":"{TOKEN}"}}'
+    pattern = packet("chat.message.delta", channel, payload).replace(b'"packet_id":"p', b'"packet_id":"p%d.')
+    return [pattern % (number, number) for number in numbers]
 
 
 @dataclass
@@ -165,10 +166,8 @@ async def closed_finals(all_: list[Talker], result: Result, window: int, seconds
     result.seconds = time.perf_counter() - started
 
 
-async def closed_deltas(
-    all_: list[Talker], result: Result, window: int, seconds: float, observe: Observe
-) -> None:
-    """Every socket keeps `window` deltas of a stream in flight; after `STREAM_DELTAS` comes the final, then the next."""
+async def closed_deltas(all_: list[Talker], result: Result, window: int, seconds: float, observe: Observe) -> None:
+    """Every socket keeps `window` deltas of a stream in flight; `STREAM_DELTAS` of them, the final, the next stream."""
     started = time.perf_counter()
     end = started + seconds
     for talker in all_:
@@ -183,12 +182,12 @@ async def closed_deltas(
             room = min(window - (talker.sent - talker.seen), STREAM_DELTAS - talker.sent)
             if room > 0 and now < end and not talker.pending:
                 first = talker.sent + 1
-                talker.socket.send(*(delta(talker.channel, talker.stream, n) for n in range(first, first + room)))
+                talker.socket.send(*deltas(talker.channel, talker.stream, range(first, first + room)))
                 talker.sent += room
                 result.sent += room
         if now >= end:
             streaming = [talker for talker in streaming if talker.sent or talker.pending]
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.002)
         for talker, seen in zip(all_, await observe([(t.channel, t.stream) for t in all_]), strict=True):
             if seen > talker.seen:
                 result.done += seen - talker.seen
@@ -196,7 +195,7 @@ async def closed_deltas(
     result.seconds = time.perf_counter() - started
 
 
-async def open_loop(all_: list[Talker], result: Result, rate: float, seconds: float, deltas: int) -> None:
+async def open_loop(all_: list[Talker], result: Result, rate: float, seconds: float, length: int) -> None:
     """Packets at a fixed rate whatever comes back: on every channel streams of so many deltas and their final.
 
     The latency of a final counts from the time at which it was due, so that a stalled system cannot hide it.
@@ -211,11 +210,11 @@ async def open_loop(all_: list[Talker], result: Result, rate: float, seconds: fl
         while result.sent < total and started + result.sent / rate <= now:
             n = result.sent % len(all_)
             talker, place = all_[n], places[n]
-            if place < deltas:
-                talker.socket.send(delta(talker.channel, talker.stream, place + 1))
+            if place < length:
+                talker.socket.send(*deltas(talker.channel, talker.stream, (place + 1,)))
                 places[n] = place + 1
             else:
-                text = TOKEN * deltas if deltas else FINAL_TEXT
+                text = TOKEN * length if length else FINAL_TEXT
                 talker.send_final(talker.stream, text, started + result.sent / rate)
                 talker.stream, places[n] = talker.new_id(), 0
             result.sent += 1
@@ -227,5 +226,5 @@ async def open_loop(all_: list[Talker], result: Result, rate: float, seconds: fl
 
 async def _quiet(all_: list[Talker], seconds: float) -> None:
     end = time.perf_counter() + seconds
-    while any(talker.pending for talker in all_) and time.perf_counter() < end:
+    while any(talker.pending for talker in all_) and time.perf_counter() < end:  # noqa: ASYNC110 - polled on purpose
         await asyncio.sleep(0.01)

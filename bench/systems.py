@@ -30,7 +30,6 @@ class Servers:
         self.redis = redis
         self.postgres = postgres
 
-
     def cpu(self) -> dict[str, float]:
         """CPU seconds so far, by server."""
         named = {"rabbitmq": self.rabbit.pid, "redis": self.redis.pid, "postgresql": self.postgres.pid}
@@ -47,11 +46,11 @@ def cpu_of(root: int) -> float:
             parents[int(folder.name)] = int(fields[1])
             ticks[int(folder.name)] = sum(int(field) for field in fields[11:15])
     total = 0
-    for pid in ticks:
+    for pid, spent in ticks.items():
         at: int | None = pid
         while at is not None and at != root:
             at = parents.get(at)
-        total += ticks[pid] if at == root else 0
+        total += spent if at == root else 0
     return total / os.sysconf("SC_CLK_TCK")
 
 
@@ -111,9 +110,7 @@ class Baseline:
             system = cls(redis)
             for role in ("edge", "worker"):
                 command = ("-m", "bench.baseline", role, "--bus", having.rabbit.url, "--state", having.redis.url)
-                process = await asyncio.create_subprocess_exec(
-                    sys.executable, *command, stdout=asyncio.subprocess.PIPE
-                )
+                process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)
                 stack.push_async_callback(process.wait)
                 stack.callback(process.terminate)
                 system._pids[role] = process.pid
@@ -169,7 +166,6 @@ class Sluice:
         await connection.execute(f"CREATE DATABASE {database}")
         await connection.close()
         records = having.postgres.url.rsplit("/", 1)[0] + "/" + database
-        folder.mkdir(parents=True, exist_ok=True)
         fleet = Fleet(folder, having.rabbit.url, having.redis.url, records, **env)
         async with Redis.from_url(having.redis.url) as redis:
             system = cls(redis, fleet)

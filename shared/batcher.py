@@ -46,13 +46,17 @@ class Batcher(Generic[T, R]):
         Raises:
             QueueFullError: too many items wait.
         """
+        return await self.put(item)
+
+    def put(self, item: T) -> "asyncio.Future[R]":
+        """Takes the item now, in the order of these calls; the future has what `add` returns, and raises alike."""
         if len(self._waiting) >= self._max_pending:
             raise QueueFullError
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         if self._worker is None:
             self._worker = asyncio.create_task(self._run(), name="batcher")
-        return await future
+        return future
 
     async def close(self) -> None:
         """Waits until nothing is left to flush."""

@@ -157,16 +157,16 @@ class AggregatorService:
         if stream is None:
             stream = self._hot[key] = Stream()
         stream.touched = self._clock.monotonic()
+        before = stream.sequence
         refusals: list[tuple[Delta, str]] = []
         for delta in deltas:
             payload = delta[1].payload
             verdict = stream.apply(payload.sequence, delta_bytes(payload), self._limits.stream_bytes)
-            if verdict == "appended":
-                self._metrics.deltas.inc()
-            elif verdict == "repeat":
-                self._metrics.repeats.inc()
-            else:
+            if verdict not in ("appended", "repeat"):
                 refusals.append((delta, verdict))
+        appended = stream.sequence - before
+        self._metrics.deltas.inc(appended)
+        self._metrics.repeats.inc(len(deltas) - appended - len(refusals))
         return refusals
 
     async def _store(self, by_stream: dict[Key, list[Delta]]) -> dict[Key, list[tuple[Delta, str]]]:

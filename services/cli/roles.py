@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import secrets
 import socket
@@ -31,6 +32,7 @@ from services.delivery.targets.recording import RecordingTarget, RecordingTrail
 from services.delivery.targets.webhook import WebhookTarget
 from services.delivery.tools import Tools
 from services.delivery.trail import NoTrail, Trail
+from services.delivery.work import LaneWorker
 from services.edge.console import Console
 from services.edge.http import EdgeHttp
 from services.edge.inbound_files import InboundFiles
@@ -61,6 +63,7 @@ from shared.wire.ids import namer
 log = logging.getLogger(__name__)
 
 Role = Literal["edge", "delivery", "aggregator", "listener"]
+COLLECT_EVERY = 20_000
 ALL_ROLES: tuple[Role, ...] = ("edge", "delivery", "aggregator", "listener")
 
 
@@ -152,7 +155,18 @@ async def run(settings: Settings, roles: tuple[Role, ...]) -> AsyncIterator[Runn
         parts.probes.add("records", records.check)
         main = await _start(stack, parts, roles)
         admin = await _admin(stack, parts, main)
+        _quiet_collector()
         yield Running(settings, main, admin)
+
+
+def _quiet_collector() -> None:
+    """What is there by now stays, so the collector need not look at it again; and it comes less often.
+
+    Measured: 15% of the CPU of a delivery worker under load went into collections that found next to nothing.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_EVERY, 20, 50)
 
 
 async def _start(stack: contextlib.AsyncExitStack, parts: Parts, roles: tuple[Role, ...]) -> Listening | None:
@@ -187,14 +201,14 @@ async def _delivery(stack: contextlib.AsyncExitStack, parts: Parts) -> None:
     desk = Desk(parts.records, _streams(parts), clock)
     answers = Answers(outgoing, parts.records)
     outgoing.on_unroutable = answers.unroutable
-    finals = Finals(targets, channels, desk, answers, trail, settings.limits, public_url(settings), clock, metrics)
+    worker_id = namer("delivery")()
+    finals = Finals(
+        worker_id, targets, channels, desk, answers, trail, settings.limits, public_url(settings), clock, metrics
+    )
     activity = ActivityBoard(settings.limits.activity_seconds, clock, metrics)
-    service = DeliveryService(
-        settings,
-        parts.bus,
+    worker = LaneWorker(
+        settings.limits,
         parts.records,
-        targets,
-        channels,
         desk,
         answers,
         finals,
@@ -205,9 +219,10 @@ async def _delivery(stack: contextlib.AsyncExitStack, parts: Parts) -> None:
         clock,
         metrics,
     )
+    service = DeliveryService(settings, parts.bus, parts.records, targets, channels, worker, activity, clock, metrics)
     await service.start()
     stack.push_async_callback(service.stop)
-    await _own(stack, parts, "delivery", service)
+    await _own(stack, parts, "delivery", worker_id, service)
 
 
 async def _aggregator(stack: contextlib.AsyncExitStack, parts: Parts) -> None:
@@ -218,13 +233,17 @@ async def _aggregator(stack: contextlib.AsyncExitStack, parts: Parts) -> None:
     )
     await service.start()
     stack.push_async_callback(service.stop)
-    await _own(stack, parts, "stream", service)
+    await _own(stack, parts, "stream", namer("stream")(), service)
 
 
 async def _own(
-    stack: contextlib.AsyncExitStack, parts: Parts, group: str, service: DeliveryService | AggregatorService
+    stack: contextlib.AsyncExitStack,
+    parts: Parts,
+    group: str,
+    worker_id: str,
+    service: DeliveryService | AggregatorService,
 ) -> None:
-    owner = PartitionOwner(group, namer(group)(), parts.settings.partitions, Leases(parts.state), parts.clock, service)
+    owner = PartitionOwner(group, worker_id, parts.settings.partitions, Leases(parts.state), parts.clock, service)
     task = asyncio.create_task(owner.run(), name=f"partitions of {group}")
     stack.push_async_callback(_end, task)
     stack.push_async_callback(owner.stop)
@@ -260,7 +279,7 @@ async def _edge(stack: contextlib.AsyncExitStack, parts: Parts) -> Listening:
     app.add_routes(console.routes())
     app.add_routes(WebhookInbound(parts.records, parts.keyring, intake, inbound, settings.limits.text_bytes).routes())
     if settings.recording:
-        app.add_routes(RecordingControl(Board(parts.state), parts.records, intake, keys).routes())
+        app.add_routes(RecordingControl(Board(parts.state), parts.records, intake, keys, clock).routes())
     if settings.admin_port is None:
         app.add_routes(admin_routes(parts.registry, parts.probes))
     app.add_routes(EdgeHttp(edge, parts.records, parts.files, clock).routes())

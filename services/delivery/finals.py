@@ -1,7 +1,10 @@
 """A final: claim -> plan -> calls, a receipt a part -> receipts durable -> ack -> settle (design.md, The flow, 3)."""
 
+import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import msgspec
 
@@ -12,17 +15,25 @@ from services.delivery.desk import Desk
 from services.delivery.ledger import Conflict, Go, Repeat, SameRefusal, Uncertain, fingerprint, judge
 from services.delivery.retry import GiveUp, Wait
 from services.delivery.targets.port import OutFile, Part, Refused, Target, TargetError, Traits
-from services.delivery.trail import Trail
+from services.delivery.trail import DeliveryStep, Trail
+from shared.batcher import Batcher
 from shared.clock import Clock
 from shared.config import Limits
-from shared.records.model import Channel, Claim, Claimed, DeadLetter, LedgerUpdate, Receipt
+from shared.records.errors import RecordsUnavailable
+from shared.records.model import Channel, Claim, Claimed, DeadLetter, Intent, LedgerState, LedgerUpdate, Receipt
 from shared.telemetry.metrics import DeliveryMetrics
 from shared.wire import replies
 from shared.wire.items import Item
 from shared.wire.packets import ChatMessage
 
+log = logging.getLogger(__name__)
 
-@dataclass(slots=True)
+
+class Taken(msgspec.Struct, frozen=True):
+    """Another worker has got ahead with the call, and answers for it."""
+
+
+@dataclass
 class Attempt:
     """One final on its way.
 
@@ -32,6 +43,8 @@ class Attempt:
         tries: calls that failed so far, kept over parking.
         answered: whether xAgent waits for an ack.
         forced: an operator asked for one more try.
+        claimed: what the ledger said, where it was asked ahead.
+        landed: every part is on the platform, and nobody has been told yet.
     """
 
     item: Item
@@ -39,9 +52,15 @@ class Attempt:
     tries: int = 0
     answered: bool = True
     forced: bool = False
-    print_: str = ""
+    claimed: Claimed | None = None
+    landed: bool = False
     receipts: list[Receipt] = field(default_factory=list)
     preview: tuple[Receipt, ...] = ()
+
+    @cached_property
+    def print_(self) -> str:
+        """The fingerprint of the message."""
+        return fingerprint(self.packet.payload)
 
     @property
     def message_id(self) -> str:
@@ -53,6 +72,7 @@ class Finals:
     """Delivers complete messages.
 
     Args:
+        worker_id: holds the intents of this process.
         targets: by connector_card_id.
         channels: their bindings.
         desk: the batched way to ledger, dead letters and streams.
@@ -66,6 +86,7 @@ class Finals:
 
     def __init__(
         self,
+        worker_id: str,
         targets: dict[str, Target],
         channels: Channels,
         desk: Desk,
@@ -76,6 +97,7 @@ class Finals:
         clock: Clock,
         metrics: DeliveryMetrics,
     ) -> None:
+        self._worker_id = worker_id
         self._targets = targets
         self._channels = channels
         self._desk = desk
@@ -85,18 +107,37 @@ class Finals:
         self._public_url = public_url
         self._clock = clock
         self._metrics = metrics
+        self._conclusions: Batcher[Attempt, None] = Batcher(self._conclude)
 
     async def deliver(self, attempt: Attempt) -> Wait | None:
-        """Delivers, or says how long to wait before the next try; None when the message has come to its end."""
+        """Sends and concludes; see both."""
+        wait = await self.send(attempt)
+        if wait is None:
+            await self.conclude(attempt)
+        return wait
+
+    async def claim_ahead(self, attempts: Sequence[Attempt]) -> None:
+        """Asks the ledger for several finals of a lane at once; what fails is asked again in its turn."""
+        claims = [self._desk.claim(self._wish(attempt)) for attempt in attempts]
+        for attempt, claimed in zip(attempts, await asyncio.gather(*claims, return_exceptions=True), strict=True):
+            if isinstance(claimed, Claimed):
+                attempt.claimed = claimed
+            elif not isinstance(claimed, RecordsUnavailable):
+                raise claimed
+
+    async def send(self, attempt: Attempt) -> Wait | None:
+        """Makes the calls of a final, or answers it, or says how long to wait before the next try.
+
+        Where it has `landed`, `conclude` is still to come: the next final of the lane need not wait for that, since
+        all of it is about what has happened already.
+        """
         item = attempt.item
-        attempt.print_ = fingerprint(attempt.packet.payload)
         known = await self._channels.get(item.channel)
         if known is None or not known.is_connected:
             return await self._not_connected(attempt, known)
         target = self._targets[item.card]
         traits = await target.traits(known.binding)
-        claim = Claim(item.channel, attempt.message_id, attempt.print_, self._clock.now())
-        claimed = await self._desk.claim(claim)
+        claimed, attempt.claimed = attempt.claimed or await self._desk.claim(self._wish(attempt)), None
         match judge(claimed, attempt.print_, keyed=traits.keyed, forced=attempt.forced):
             case Repeat():
                 return await self._ack(attempt, "duplicate")
@@ -122,30 +163,52 @@ class Finals:
             parts = await target.plan(known.binding, attempt.packet.payload, files)
         except Refused as error:
             return await self._end(attempt, known, GiveUp("target_delivery_failed", str(error)))
-        if len(attempt.receipts) >= len(parts):  # a process died between its last receipt and the end
-            await self._write(attempt, "done")
         while len(attempt.receipts) < len(parts):
             part = parts[len(attempt.receipts)]
             verdict = await self._call(attempt, known, target, traits, part, last=part is parts[-1])
             match verdict:
                 case GiveUp():
                     return await self._end(attempt, known, verdict)
+                case Taken():
+                    return None
                 case Wait(seconds) if seconds > self._limits.park_after_seconds:
                     return verdict
                 case Wait(seconds):
                     await self._clock.sleep(seconds)
                 case None:
                     pass
-        return await self._done(attempt)
+        attempt.landed = True
+        return None
+
+    def conclude(self, attempt: Attempt) -> asyncio.Future[None]:
+        """Makes the receipts of what has landed durable, then tells xAgent, then forgets the stream.
+
+        Many at a time: it is all about what has happened already, and the order of acks is free.
+        """
+        return self._conclusions.put(attempt)
+
+    async def _conclude(self, attempts: list[Attempt]) -> Sequence[None]:
+        landed = [attempt for attempt in attempts if attempt.landed]
+        await self._desk.write_all([self._update(attempt, "done") for attempt in landed])
+        for attempt in landed:
+            await self._step("after_receipt", attempt)
+            await self._ack(attempt, "accepted")
+            await self._step("before_settle", attempt)
+        await self._desk.close_streams([(attempt.item.channel, attempt.message_id) for attempt in attempts])
+        return [None] * len(attempts)
+
+    def _wish(self, attempt: Attempt) -> Claim:
+        return Claim(attempt.item.channel, attempt.message_id, attempt.print_, self._clock.now())
 
     async def _call(
         self, attempt: Attempt, known: Known, target: Target, traits: Traits, part: Part, *, last: bool
-    ) -> Wait | GiveUp | None:
+    ) -> Wait | GiveUp | Taken | None:
         shown = attempt.preview[part.ordinal] if part.ordinal < len(attempt.preview) else None
         repeatable = traits.keyed or shown is not None
         await self._step("before_call", attempt)
-        if not repeatable:
-            await self._write(attempt, "open", intent=part.ordinal)
+        if not repeatable and not await self._intend(attempt, part.ordinal):
+            log.warning("another worker has got ahead: message=%s", attempt.message_id)
+            return Taken()
         started = self._clock.monotonic()
         try:
             receipt = await target.edit(known.binding, shown, part) if shown else await target.send(known.binding, part)
@@ -160,14 +223,22 @@ class Finals:
         self._metrics.called(attempt.item.card, self._clock.monotonic() - started)
         await self._step("after_call", attempt)
         attempt.receipts.append(receipt)
-        await self._write(attempt, "done" if last else "open")
-        await self._step("after_receipt", attempt)
+        if not last:
+            await self._write(attempt, "open")
+            await self._step("after_receipt", attempt)
         return None
 
-    async def _done(self, attempt: Attempt) -> Wait | None:
-        await self._ack(attempt, "accepted")
-        await self._step("before_settle", attempt)
-        return None
+    async def _intend(self, attempt: Attempt, ordinal: int) -> bool:
+        return await self._desk.intend(
+            Intent(
+                attempt.item.channel,
+                attempt.message_id,
+                ordinal,
+                tuple(attempt.receipts),
+                self._worker_id,
+                self._clock.now(),
+            )
+        )
 
     async def _end(self, attempt: Attempt, known: Known, end: GiveUp) -> Wait | None:
         """The failed end of a message: stored, filed where an operator finds it, and told."""
@@ -238,21 +309,22 @@ class Finals:
             files.append(OutFile(row, f"{self._public_url}/{row.card}/files/refs/{row.ref}"))
         return tuple(files)
 
-    async def _write(self, attempt: Attempt, state: str, *, intent: int = -1, code: str = "", detail: str = "") -> None:
-        await self._desk.write(
-            LedgerUpdate(
-                attempt.item.channel,
-                attempt.message_id,
-                state,  # type: ignore[arg-type] # one of the ledger's states
-                tuple(attempt.receipts),
-                intent,
-                attempt.preview,
-                0,
-                code,
-                detail,
-                attempt.print_,
-                self._clock.now(),
-            )
+    async def _write(self, attempt: Attempt, state: LedgerState, *, code: str = "", detail: str = "") -> None:
+        await self._desk.write(self._update(attempt, state, code, detail))
+
+    def _update(self, attempt: Attempt, state: LedgerState, code: str = "", detail: str = "") -> LedgerUpdate:
+        return LedgerUpdate(
+            attempt.item.channel,
+            attempt.message_id,
+            state,
+            tuple(attempt.receipts),
+            -1,
+            attempt.preview,
+            0,
+            code,
+            detail,
+            attempt.print_,
+            self._clock.now(),
         )
 
     async def _ack(self, attempt: Attempt, status: str) -> Wait | None:
@@ -273,10 +345,5 @@ class Finals:
             await self._answers.reply(attempt.item, raw)
         return None
 
-    async def _step(self, step: str, attempt: Attempt) -> None:
-        await self._trail.reached(step, attempt.item.card, attempt.item.channel, attempt.message_id)  # type: ignore[arg-type]
-
-
-def parts_of(message_id: str, texts: Sequence[str], key: str) -> tuple[Part, ...]:
-    """Text parts in order, each with its own stable key."""
-    return tuple(Part(message_id, n, f"{key}.{n}", text) for n, text in enumerate(texts))
+    async def _step(self, step: DeliveryStep, attempt: Attempt) -> None:
+        await self._trail.reached(step, attempt.item.card, attempt.item.channel, attempt.message_id)

@@ -1,16 +1,24 @@
 """Lanes: the work of one channel in order, of all channels side by side.
 
 A lane lives as long as it has work, or work parked in the records. Everything that touches the order of a channel
-runs in its one worker, so there is nothing to lock.
+runs in its one worker, so there is nothing to lock. What is left to write down of a message that has landed runs
+beside the lane, as a tail: it changes no order.
 """
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from shared.clock import Clock
+from shared.records.model import Claimed
 from shared.wire.items import Item
+from shared.wire.packets import ChatMessage, Packet
+
+log = logging.getLogger(__name__)
+
+Tail = asyncio.Future[None]
 
 
 class Batch:
@@ -29,22 +37,39 @@ class Batch:
             self.done.set()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Job:
-    """An item in a lane; `batch` is None for work that did not come from the bus."""
+    """An item in a lane.
+
+    Attributes:
+        item: as it came.
+        packet: what it holds; None for a note.
+        batch: the bus message it came in; None for work that did not come from the bus.
+        entered: when (monotonic).
+        claimed: what the ledger said of a final, where it was asked ahead of its turn.
+    """
 
     item: Item
+    packet: Packet | None
     batch: Batch | None
     entered: float
+    claimed: Claimed | None = None
+
+    @property
+    def final_id(self) -> str:
+        """The message_id of a final; empty for all else."""
+        return self.packet.payload.message_id if isinstance(self.packet, ChatMessage) else ""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Lane:
     """The work of one channel.
 
     Attributes:
         parked: work of this channel waits in the records, so all that comes must queue behind it.
         resume: the parked work is due.
+        spill: what waited here is being parked; nothing that came later may be handled before that is done.
+        tails: finals that have landed and are being concluded, by message_id.
         shown: the previews of running streams: message_id to the sequence shown.
         preview_after: no preview before this (monotonic).
     """
@@ -54,28 +79,48 @@ class Lane:
     jobs: deque[Job] = field(default_factory=deque)
     parked: bool = False
     resume: bool = False
+    spill: asyncio.Task[None] | None = None
+    tails: dict[str, Tail] = field(default_factory=dict)
     shown: dict[str, int] = field(default_factory=dict)
     preview_after: float = 0.0
     worker: asyncio.Task[None] | None = None
 
+    @property
+    def running(self) -> list[asyncio.Future[None]]:
+        """All that runs for the lane."""
+        return [work for work in (self.worker, self.spill, *self.tails.values()) if work is not None]
+
+
+class Worker(Protocol):
+    """What is done in the lanes."""
+
+    async def work(self, lane: Lane, job: Job) -> Tail | None:
+        """Does one job to its end, or parks it; what it returns runs on beside the lane."""
+        ...
+
+    async def bury(self, job: Job, error: BaseException) -> None:
+        """Files a job whose tail has failed."""
+        ...
+
+    async def resume(self, lane: Lane) -> None:
+        """Works off what is parked of a lane, as far as it goes."""
+        ...
+
+    async def park(self, lane: Lane, jobs: list[Job]) -> None:
+        """Puts jobs into the records, in order."""
+        ...
+
 
 class Lanes:
-    """All lanes of a worker.
+    """All lanes of a worker process.
 
     Args:
-        work: does one job, or parks it when `lane.parked`.
-        resume: works off what is parked of a lane.
+        worker: does the work.
         clock: when a job entered.
     """
 
-    def __init__(
-        self,
-        work: Callable[[Lane, Job], Awaitable[None]],
-        resume: Callable[[Lane], Awaitable[None]],
-        clock: Clock,
-    ) -> None:
-        self._work = work
-        self._resume = resume
+    def __init__(self, worker: Worker, clock: Clock) -> None:
+        self._worker = worker
         self._clock = clock
         self._lanes: dict[str, Lane] = {}
 
@@ -90,10 +135,10 @@ class Lanes:
             lane = self._lanes[channel] = Lane(channel, partition)
         return lane
 
-    def submit(self, item: Item, partition: int, batch: Batch | None) -> None:
+    def submit(self, item: Item, packet: Packet | None, partition: int, batch: Batch | None) -> None:
         """Puts an item at the end of its lane."""
         lane = self.lane(item.channel, partition)
-        lane.jobs.append(Job(item, batch, self._clock.monotonic()))
+        lane.jobs.append(Job(item, packet, batch, self._clock.monotonic()))
         self._wake(lane)
 
     def due(self, channel: str, partition: int) -> None:
@@ -102,51 +147,113 @@ class Lanes:
         lane.parked = lane.resume = True
         self._wake(lane)
 
-    def slow(self, seconds: float) -> list[Lane]:
-        """The lanes whose next job has waited longer than that behind a running one."""
+    def spill_slow(self, seconds: float) -> None:
+        """Has the lanes whose next job has waited longer than that behind a running one park what waits.
+
+        So a lane that crawls holds back no bus message, and the messages of no other channel (field report 35).
+        """
         before = self._clock.monotonic() - seconds
-        return [lane for lane in self._lanes.values() if lane.jobs and lane.jobs[0].entered < before]
+        for lane in self._lanes.values():
+            waits = lane.spill is None and bool(lane.jobs) and lane.jobs[0].entered < before
+            if waits and all(job.final_id for job in lane.jobs):
+                self._spill(lane)
 
     def parked_count(self) -> int:
         """How many lanes have parked work."""
         return sum(lane.parked for lane in self._lanes.values())
 
     async def abandon(self, partition: int) -> None:
-        """Stops the lanes of a partition at once; their bus messages go back to the broker."""
-        lanes = [lane for lane in self._lanes.values() if lane.partition == partition]
-        workers = [lane.worker for lane in lanes if lane.worker is not None]
-        for worker in workers:
-            worker.cancel()
-        if workers:
-            await asyncio.wait(workers)
+        """Stops the lanes of a partition at once; their bus messages go back to the broker.
+
+        Tails run on: what has landed is better written down, and they make no call.
+        """
+        lanes = self._of(partition)
+        tasks = [task for lane in lanes for task in (lane.worker, lane.spill) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
         for lane in lanes:
             self._lanes.pop(lane.channel, None)
 
     async def drain(self, partition: int) -> None:
         """Waits until the lanes of a partition have no work left."""
-        while workers := [
-            lane.worker for lane in self._lanes.values() if lane.partition == partition and lane.worker is not None
-        ]:
-            await asyncio.wait(workers)
-        for lane in [lane for lane in self._lanes.values() if lane.partition == partition]:
+        while running := [work for lane in self._of(partition) for work in lane.running]:
+            await asyncio.wait(running)
+        for lane in self._of(partition):
             self._lanes.pop(lane.channel, None)
+
+    def _of(self, partition: int) -> list[Lane]:
+        return [lane for lane in self._lanes.values() if lane.partition == partition]
 
     def _wake(self, lane: Lane) -> None:
         if lane.worker is None:
             lane.worker = asyncio.create_task(self._run(lane), name="lane")
 
+    def _spill(self, lane: Lane) -> None:
+        jobs = list(lane.jobs)
+        lane.jobs.clear()
+        if not lane.parked:  # nothing else is parked, so nothing else will wake it
+            lane.parked = lane.resume = True
+
+        async def park() -> None:
+            try:
+                await self._worker.park(lane, jobs)
+                for job in jobs:
+                    _settle(job)
+            finally:
+                lane.spill = None
+
+        lane.spill = asyncio.create_task(park(), name="spill")
+        lane.spill.add_done_callback(log_failure)
+
+    def _tail(self, lane: Lane, job: Job, tail: Tail) -> None:
+        def ended(tail: Tail) -> None:
+            if not tail.cancelled() and (error := tail.exception()) is not None:
+                lane.tails[job.final_id] = task = asyncio.ensure_future(self._worker.bury(job, error))
+                task.add_done_callback(ended)
+                return
+            del lane.tails[job.final_id]
+            _settle(job)
+            self._leave(lane)
+
+        lane.tails[job.final_id] = tail
+        tail.add_done_callback(ended)
+
     async def _run(self, lane: Lane) -> None:
         try:
-            while lane.jobs or lane.resume:
+            while lane.jobs or lane.resume or lane.spill:
+                if lane.spill is not None:
+                    await asyncio.wait([lane.spill])
+                    continue
                 if lane.resume:
                     lane.resume = False
-                    await self._resume(lane)
+                    await self._worker.resume(lane)
                     continue
                 job = lane.jobs.popleft()
-                await self._work(lane, job)
-                if job.batch is not None:
-                    job.batch.settle()
+                if running := lane.tails.get(job.final_id):  # a repeat of what is just being concluded
+                    await asyncio.wait([running])
+                tail = await self._worker.work(lane, job)
+                if tail is None:
+                    _settle(job)
+                else:
+                    self._tail(lane, job, tail)
         finally:
             lane.worker = None
-            if not lane.parked and not lane.shown and not lane.jobs:
-                self._lanes.pop(lane.channel, None)
+            self._leave(lane)
+
+    def _leave(self, lane: Lane) -> None:
+        idle = not (lane.running or lane.parked or lane.shown or lane.jobs)
+        if idle and self._lanes.get(lane.channel) is lane:
+            del self._lanes[lane.channel]
+
+
+def _settle(job: Job) -> None:
+    if job.batch is not None:
+        job.batch.settle()
+
+
+def log_failure(task: asyncio.Task[None]) -> None:
+    """Says what ended a task that nobody waits for."""
+    if not task.cancelled() and task.exception() is not None:
+        log.error("a background task failed: task=%s", task.get_name(), exc_info=task.exception())

@@ -109,6 +109,5 @@ class Previews:
         return True
 
     async def _remember(self, channel: str, message_id: str, handles: tuple[Receipt, ...], code: str = "") -> None:
-        await self._desk.write(
-            LedgerUpdate(channel, message_id, "preview", (), -1, handles, 0, code, "", "", self._clock.now())
-        )
+        update = LedgerUpdate(channel, message_id, "preview", (), -1, handles, 0, code, "", "", self._clock.now())
+        await self._desk.write(update)

@@ -10,11 +10,12 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from services.edge.http import is_authorized, refusal
 from services.edge.inbound_files import InboundFiles
 from services.edge.intake import Accepted, Intake
+from shared.clock import Clock
 from shared.crypto import Keyring, SealedError
 from shared.records.model import Channel
 from shared.records.records import Records
 from shared.state.script_board import Board
-from shared.wire.recording import Call, Script, ScriptedInbound
+from shared.wire.recording import TRUSTED_SECONDS, Call, Script, ScriptedInbound
 
 BODY_BYTES = 512 * 1024
 MOST_FILES = 10
@@ -114,13 +115,15 @@ class RecordingControl:
         records: channels.
         intake: the outbox.
         keys: the API keys.
+        clock: time.
     """
 
-    def __init__(self, board: Board, records: Records, intake: Intake, keys: tuple[str, ...]) -> None:
+    def __init__(self, board: Board, records: Records, intake: Intake, keys: tuple[str, ...], clock: Clock) -> None:
         self._board = board
         self._records = records
         self._intake = intake
         self._keys = keys
+        self._clock = clock
 
     def routes(self) -> list[web.RouteDef]:
         """All under /im.recording/control."""
@@ -133,7 +136,7 @@ class RecordingControl:
         ]
 
     async def put_script(self, request: web.Request) -> web.Response:
-        """Replaces the script; counting starts anew."""
+        """Replaces the script; counting starts anew. Every worker obeys it by the time of the answer."""
         self._authorize(request)
         body = await _read(request, BODY_BYTES)
         try:
@@ -141,6 +144,7 @@ class RecordingControl:
         except (msgspec.MsgspecError, RecursionError) as error:
             return refusal(400, "invalid_script", str(error)[:300])
         await self._board.set_script(msgspec.json.encode(script))
+        await self._clock.sleep(2 * TRUSTED_SECONDS)
         return web.json_response({"status": "ok", "steps": len(script.steps)})
 
     async def get_calls(self, request: web.Request) -> web.Response:

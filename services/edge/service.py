@@ -153,7 +153,6 @@ class EdgeService:
     async def _forward(self, connection: Connection, queue: str, packet: Packet, raw: bytes) -> None:
         card_id, channel = connection.session.card_id, packet.connector_channel_id
         item = Item(notes.PACKET, card_id, channel, raw, self.edge_id, self._clock.now())
-        self.metrics.packets.inc()
         if self._outgoing.offer(queue, item):
             return
         if isinstance(packet, ChatMessage):

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from shared.records import tables as t
 from shared.records.database import Database
 from shared.records.errors import RecordsUnavailable
-from shared.records.model import Claim, Claimed, LedgerEntry, LedgerUpdate, Receipt
+from shared.records.model import Claim, Claimed, Intent, LedgerEntry, LedgerUpdate, Receipt
 from shared.records.sql import purge
 from shared.text.policy import clean_text
 
@@ -21,6 +21,7 @@ _CLAIM: Final = {**_KEY, "f": "text", "t": "float8"}
 _UPDATE: Final = {
     **_CLAIM, "s": "text", "r": "text", "i": "int", "p": "text", "w": "int", "k": "text", "d": "text"
 }  # fmt: skip
+_INTENT: Final = {**_KEY, "i": "int", "r": "text", "h": "text", "t": "float8"}
 _CLAIM_ATTEMPTS: Final = 5
 _receipts = msgspec.json.Decoder(tuple[Receipt, ...])
 
@@ -38,6 +39,11 @@ _UPSERT: Final = (
     "detail = excluded.detail, updated_at = excluded.updated_at, fingerprint = "
     "CASE WHEN excluded.fingerprint = '' THEN ledger.fingerprint ELSE excluded.fingerprint END "
     "WHERE excluded.state <> 'preview' OR ledger.state = 'preview'"
+)
+_INTEND: Final = (
+    "UPDATE ledger SET intent = r.i, holder = r.h, updated_at = r.t FROM {rows} WHERE channel = r.c "
+    "AND message_id = r.m AND state = 'open' AND receipts = r.r AND (intent = -1 OR (intent = r.i AND holder = r.h)) "
+    "RETURNING channel, message_id"
 )
 _SELECT: Final = f"SELECT {_OLD} FROM {{rows}} JOIN ledger AS l ON l.channel = r.c AND l.message_id = r.m"  # noqa: S608
 
@@ -77,6 +83,7 @@ class LedgerRecords:
         table = _lite_table if database.is_sqlite else _table
         self._claim = _claim_lite() if database.is_sqlite else _claim_once()
         self._upsert = _UPSERT.format(rows=table(_UPDATE))
+        self._intend = _INTEND.format(rows=table(_INTENT))
         self._select = _SELECT.format(rows=table(_KEY))
 
     async def claim(self, claims: Sequence[Claim]) -> list[Claimed]:
@@ -115,6 +122,26 @@ class LedgerRecords:
         ]
         if rows:
             await self._db.write_rows(self._upsert, _json(rows))
+
+    async def intend(self, intents: Sequence[Intent]) -> list[bool]:
+        """Writes down that calls are about to be made; False for one that another worker has got ahead with.
+
+        It may be asked again by the same holder, who then gets the same answer.
+        """
+        rows = [
+            {
+                "c": intent.channel,
+                "m": intent.message_id,
+                "i": intent.ordinal,
+                "r": _json(intent.receipts),
+                "h": intent.holder,
+                "t": intent.at,
+            }
+            for intent in sorted(intents, key=lambda intent: (intent.channel, intent.message_id))
+        ]
+        written = await self._db.write_rows(self._intend, _json(rows)) if rows else ()
+        held = {(row[0], row[1]) for row in written}
+        return [(intent.channel, intent.message_id) in held for intent in intents]
 
     async def get(self, keys: Sequence[Key]) -> list[LedgerEntry | None]:
         """What stands there, for each key in order."""

@@ -74,6 +74,23 @@ class Claimed(Struct, frozen=True):
     fresh: bool
 
 
+class Intent(Struct, frozen=True):
+    """A call about to be made that could not be repeated.
+
+    Attributes:
+        ordinal: the part.
+        receipts: what has landed before it.
+        holder: the worker that is about to make it.
+    """
+
+    channel: str
+    message_id: str
+    ordinal: int
+    receipts: tuple[Receipt, ...]
+    holder: str
+    at: float
+
+
 class LedgerUpdate(Struct, frozen=True):
     """A new state of a row."""
 

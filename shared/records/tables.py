@@ -80,6 +80,7 @@ ledger = Table(
     _number("shown"),
     _text("code"),
     _text("detail"),
+    Column("holder", Text, nullable=False, server_default=""),
     _time("updated_at"),
     Index("ledger_age", "updated_at"),
     Index("ledger_previews", "updated_at", postgresql_where=_previews, sqlite_where=_previews),

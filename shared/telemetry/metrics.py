@@ -1,12 +1,13 @@
 """The metrics of every role (prometheus_client). Low cardinality: never a channel, message or name as a label."""
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, TypeVar, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
+M = TypeVar("M", Counter, Histogram)
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 600.0, 3600.0)
 
 
@@ -51,13 +52,13 @@ class EdgeMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.sockets = Gauge("sluice_edge_sockets", "Open sockets of xAgent.", registry=registry)
-        self.packets = Counter("sluice_edge_packets", "Packets put on the bus.", registry=registry)
 
 
 class DeliveryMetrics:
     """Of the delivery workers."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self._children: dict[tuple[object, tuple[str, ...]], object] = {}
         self._answers = Counter(
             "sluice_delivery_answers", "Finals answered.", ["card", "status", "code"], registry=registry
         )
@@ -73,16 +74,17 @@ class DeliveryMetrics:
         self._dead = Counter("sluice_dead_letters", "Messages given up.", ["code"], registry=registry)
         self._shed = Counter("sluice_previews_shed", "Previews that were not shown.", ["card"], registry=registry)
         self.previews = Counter("sluice_previews", "Previews shown.", registry=registry)
+        self.parks = Counter("sluice_parks", "Messages put aside for a later try.", registry=registry)
         self.parked = Gauge("sluice_lanes_parked", "Lanes with parked work.", registry=registry)
 
     def answered(self, card: str, status: str, code: str, seconds: float) -> None:
         """A final was answered."""
-        self._answers.labels(card, status, code).inc()
-        self._seconds.labels(card).observe(seconds)
+        self._child(self._answers, card, status, code).inc()
+        self._child(self._seconds, card).observe(seconds)
 
     def called(self, card: str, seconds: float) -> None:
         """A platform took a part."""
-        self._calls.labels(card).observe(seconds)
+        self._child(self._calls, card).observe(seconds)
 
     def failed(self, card: str, kind: str) -> None:
         """A call failed."""
@@ -91,6 +93,13 @@ class DeliveryMetrics:
     def dead(self, code: str) -> None:
         """A message was given up."""
         self._dead.labels(code).inc()
+
+    def _child(self, metric: M, *labels: str) -> M:
+        """The library's own look-up builds and locks each time; a delivery makes three."""
+        key = (metric, labels)
+        if key not in self._children:
+            self._children[key] = metric.labels(*labels)
+        return cast("M", self._children[key])
 
     def shed(self, card: str) -> None:
         """A preview was not shown."""

@@ -7,6 +7,9 @@ from msgspec import Struct
 CallKind = Literal["send", "edit", "remove", "activity", "*"]
 Refusal = Literal["", "permanent", "revoked", "failed", "throttled", "never_left", "unknown"]
 
+TRUSTED_SECONDS = 0.025
+"""How long a worker may go by the script it has read; setting a script takes twice that, so that then all obey."""
+
 
 class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What happens to the calls that match.

@@ -31,7 +31,7 @@ from shared.records.model import Receipt
 from shared.state.script_board import Board
 from shared.text.split import split_text
 from shared.wire.packets import MessagePayload
-from shared.wire.recording import Call, Script, Step
+from shared.wire.recording import TRUSTED_SECONDS, Call, Script, Step
 
 NO_LIMIT = 1 << 30
 
@@ -51,9 +51,12 @@ class RecordingTarget:
         self._clock = clock
         self.script = Script()
         self._source = b""
+        self._read_at = float("-inf")
 
         async def refresh(asked: list[None]) -> Sequence[None]:
+            at = clock.monotonic()
             source = await board.get_script() or b"{}"
+            self._read_at = at
             if source != self._source:
                 self.script, self._source = msgspec.json.decode(source, type=Script), source
             return [None] * len(asked)
@@ -68,7 +71,8 @@ class RecordingTarget:
     async def traits(self, binding: Binding) -> Traits:
         """What the script says."""
         del binding
-        await self._refreshes.add(None)
+        if self._clock.monotonic() - self._read_at > TRUSTED_SECONDS:
+            await self._refreshes.add(None)
         return Traits(keyed=self.script.keyed, edits=self.script.edits)
 
     async def plan(self, binding: Binding, message: MessagePayload, files: tuple[OutFile, ...]) -> tuple[Part, ...]:
