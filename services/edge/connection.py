@@ -29,7 +29,8 @@ class Connection:
         session_id: names this socket in the fleet.
         socket: the prepared WebSocket.
         session: its state machine.
-        take: performs the steps that leave the socket (`Forward`, `Ask`, `Settle`).
+        forward: puts a packet on the bus at once, or says that there is no room: then `take` is asked.
+        take: performs the steps that leave the socket (`Forward`, `Ask`, `Settle`), however long they take.
         limits: the caps.
         clock: for the time of the last frame.
     """
@@ -39,6 +40,7 @@ class Connection:
         session_id: str,
         socket: web.WebSocketResponse,
         session: Session,
+        forward: Callable[["Connection", Forward, Packet, bytes], bool],
         take: Callable[["Connection", Step, Packet, bytes], Awaitable[None]],
         limits: Limits,
         clock: Clock,
@@ -47,6 +49,7 @@ class Connection:
         self.session = session
         self.opened_at = self.last_heard = clock.monotonic()
         self._socket = socket
+        self._forward = forward
         self._take = take
         self._limits = limits
         self._clock = clock
@@ -117,6 +120,8 @@ class Connection:
                 await self._do(step)
             return
         for step in self.session.receive(packet):
+            if isinstance(step, Forward) and self._forward(self, step, packet, raw):
+                continue
             if isinstance(step, Forward | Ask | Settle):
                 await self._take(self, step, packet, raw)
             else:

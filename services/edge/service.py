@@ -97,7 +97,7 @@ class EdgeService:
         partitions = self.settings.partitions
         session = Session(card_id, lambda channel: partition_of(channel, partitions), self.settings.limits)
         connection = Connection(
-            self._new_session_id(), socket, session, self._take_step, self.settings.limits, self._clock
+            self._new_session_id(), socket, session, self._forward, self._take_step, self.settings.limits, self._clock
         )
         self._connections[connection.session_id] = connection
         self.metrics.sockets.set(len(self._connections))
@@ -135,9 +135,8 @@ class EdgeService:
 
     async def _take_step(self, connection: Connection, step: Step, packet: Packet, raw: bytes) -> None:
         match step:
-            case Forward(queue, partition):
-                queues = self._stream_queues if queue == "stream" else self._delivery_queues
-                await self._forward(connection, queues[partition], packet, raw)
+            case Forward():
+                await self._forward_later(connection, step, packet, raw)
             case Settle(ack):
                 sender = self._senders.get(ack.connector_channel_id)
                 if sender is not None:
@@ -150,19 +149,23 @@ class EdgeService:
             case _:
                 raise AssertionError(step)
 
-    async def _forward(self, connection: Connection, queue: str, packet: Packet, raw: bytes) -> None:
-        card_id, channel = connection.session.card_id, packet.connector_channel_id
-        item = Item(notes.PACKET, card_id, channel, raw, self.edge_id, self._clock.now())
-        if self._outgoing.offer(queue, item):
-            return
+    def _forward(self, connection: Connection, step: Forward, packet: Packet, raw: bytes) -> bool:
+        queues = self._stream_queues if step.queue == "stream" else self._delivery_queues
+        channel = packet.connector_channel_id
+        item = Item(notes.PACKET, connection.session.card_id, channel, raw, self.edge_id, self._clock.now())
+        return self._outgoing.offer(queues[step.partition], item)
+
+    async def _forward_later(self, connection: Connection, step: Forward, packet: Packet, raw: bytes) -> None:
+        """The queue is full: a message is refused for now; for the rest the socket waits, and TCP tells its sender."""
         if isinstance(packet, ChatMessage):
-            text = "the queue is full; send it again later"
+            channel, text = packet.connector_channel_id, "the queue is full; send it again later"
             connection.push(
                 replies.rejected(channel, packet.packet_id, packet.payload.message_id, "busy", text, retryable=True)
             )
             return
-        while not self._outgoing.offer(queue, item):  # the socket waits: TCP tells the sender to slow down
-            await self._outgoing.drain(queue)
+        queues = self._stream_queues if step.queue == "stream" else self._delivery_queues
+        while not self._forward(connection, step, packet, raw):
+            await self._outgoing.drain(queues[step.partition])
 
     async def _answer(self, connection: Connection, packet: Hello | ChannelOpen | ChannelClose | DescriptorGet) -> None:
         now, session = self._clock.now(), connection.session
