@@ -18,6 +18,7 @@ from bench.client import LoadSocket
 SCHEMA = b'"schema":"xagent.connector.packet/v1"'
 TOKEN = " token"
 STREAM_DELTAS = 1000
+BURST = 4
 FINAL_TEXT = "The quick brown fox jumps over the lazy dog. " * 4
 
 _numbers = itertools.count()
@@ -198,6 +199,8 @@ async def closed_deltas(all_: list[Talker], result: Result, window: int, seconds
 async def open_loop(all_: list[Talker], result: Result, rate: float, seconds: float, length: int) -> None:
     """Packets at a fixed rate whatever comes back: on every channel streams of so many deltas and their final.
 
+    A socket sends `BURST` deltas at a time, as an agent does that reads its model's answer in chunks.
+
     The latency of a final counts from the time at which it was due, so that a stalled system cannot hide it.
     """
     started = time.perf_counter()
@@ -208,16 +211,17 @@ async def open_loop(all_: list[Talker], result: Result, rate: float, seconds: fl
     while result.sent < total:
         now = time.perf_counter()
         while result.sent < total and started + result.sent / rate <= now:
-            n = result.sent % len(all_)
-            talker, place = all_[n], places[n]
-            if place < length:
-                talker.socket.send(*deltas(talker.channel, talker.stream, (place + 1,)))
-                places[n] = place + 1
-            else:
+            n = result.sent // BURST % len(all_)
+            talker, first = all_[n], places[n] + 1
+            count = min(BURST, total - result.sent)
+            if pieces := deltas(talker.channel, talker.stream, range(first, min(first + count, length + 1))):
+                talker.socket.send(*pieces)
+            places[n] += len(pieces)
+            if len(pieces) < count:
                 text = TOKEN * length if length else FINAL_TEXT
                 talker.send_final(talker.stream, text, started + result.sent / rate)
                 talker.stream, places[n] = talker.new_id(), 0
-            result.sent += 1
+            result.sent += len(pieces) + (len(pieces) < count)
         await asyncio.sleep(0.001)
     result.seconds = time.perf_counter() - started
     await _quiet(all_, 60)

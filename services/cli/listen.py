@@ -38,12 +38,11 @@ async def listen(
         handshake_seconds: a connection that has sent no whole request by then is cut.
         clock: for that deadline.
     """
-    silent: set[object] = set()
-    waiting: set[asyncio.Task[None]] = set()
+    silent: dict[RequestHandler, float] = {}
 
     @web.middleware
     async def note(request: web.Request, handler: Handler) -> web.StreamResponse:
-        silent.discard(request.protocol)
+        silent.pop(request.protocol, None)
         return await handler(request)
 
     app.middlewares.append(note)
@@ -52,26 +51,27 @@ async def listen(
     server = runner.server
     assert server is not None  # noqa: S101 - set up above
 
-    async def cut(protocol: RequestHandler) -> None:
-        await clock.sleep(handshake_seconds * 0.9)
-        if protocol in silent and protocol.transport is not None:
-            protocol.transport.abort()
-        silent.discard(protocol)
+    async def cut_silent() -> None:
+        """One sweep for all: a timer a connection would cost each of them more than its socket does."""
+        while True:
+            await clock.sleep(handshake_seconds / 10)
+            before = clock.monotonic() - handshake_seconds * 0.8
+            for protocol in [protocol for protocol, since in silent.items() if since <= before]:
+                del silent[protocol]
+                if protocol.transport is not None:
+                    protocol.transport.abort()
 
     def accept() -> RequestHandler:
         protocol = server()
-        silent.add(protocol)
-        task = asyncio.create_task(cut(protocol), name="handshake deadline")
-        waiting.add(task)
-        task.add_done_callback(waiting.discard)
+        silent[protocol] = clock.monotonic()
         return protocol
 
     listener = await asyncio.get_running_loop().create_server(accept, host, port, backlog=1024, reuse_address=True)
     bound = listener.sockets[0].getsockname()
+    sweep = asyncio.create_task(cut_silent(), name="handshake deadlines")
     try:
         yield Listening(host, bound[1])
     finally:
         listener.close()
-        for task in list(waiting):
-            task.cancel()
+        sweep.cancel()
         await runner.cleanup()

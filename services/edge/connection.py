@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -35,6 +34,22 @@ class Connection:
         clock: for the time of the last frame.
     """
 
+    __slots__ = (
+        "_clock",
+        "_closer",
+        "_forward",
+        "_limits",
+        "_socket",
+        "_take",
+        "_waiting",
+        "_waiting_bytes",
+        "_writer",
+        "last_heard",
+        "opened_at",
+        "session",
+        "session_id",
+    )
+
     def __init__(
         self,
         session_id: str,
@@ -53,7 +68,7 @@ class Connection:
         self._take = take
         self._limits = limits
         self._clock = clock
-        self._waiting: deque[bytes] = deque()
+        self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._writer: asyncio.Task[None] | None = None
 
@@ -139,9 +154,10 @@ class Connection:
     async def _write(self) -> None:
         try:
             while self._waiting:
-                frame = self._waiting.popleft()
-                await self._socket.send_frame(frame, WSMsgType.TEXT)
-                self._waiting_bytes -= len(frame)
+                frames, self._waiting = self._waiting, []
+                for frame in frames:
+                    await self._socket.send_frame(frame, WSMsgType.TEXT)
+                    self._waiting_bytes -= len(frame)
         except ConnectionError:
             self._waiting.clear()
             self._waiting_bytes = 0

@@ -95,6 +95,16 @@ class Session:
         limits: the caps on a message.
     """
 
+    __slots__ = (
+        "_forwards",
+        "_im_enabled",
+        "_limits",
+        "_partition_of",
+        "card_id",
+        "channels",
+        "connector_id",
+    )
+
     def __init__(self, card_id: str, partition_of: Callable[[str], int], limits: Limits) -> None:
         self.card_id = card_id
         self.connector_id = ""
