@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
-import asyncpg
 import pytest
 
 from services.conformance import Options, check
 from shared.agent.client import AgentClient
+from tests.e2e.fleets import fleet_of
 from tests.support.process import API_KEY, Fleet, Recording, until
 from tests.support.redis import RedisServer
 
@@ -19,17 +19,9 @@ from tests.support.redis import RedisServer
 async def fleet(
     tmp_path: Path, rabbitmq_url: str, redis_server: RedisServer, postgres_url: str
 ) -> AsyncIterator[Fleet]:
-    name = "t" + secrets.token_hex(6)
-    connection = await asyncpg.connect(postgres_url)
-    await connection.execute(f"CREATE DATABASE {name}")
-    await connection.close()
-    records_url = postgres_url.rsplit("/", 1)[0] + "/" + name
     quick = {"SLUICE_LIMIT_INBOUND_ACK_SECONDS": "2"}  # the checker waits for a redelivery
-    fleet = Fleet(tmp_path, rabbitmq_url, redis_server.url, records_url, **quick)
-    try:
+    async with fleet_of(tmp_path, rabbitmq_url, redis_server.url, postgres_url, **quick) as fleet:
         yield fleet
-    finally:
-        await fleet.stop()
 
 
 @pytest.fixture

@@ -37,7 +37,6 @@ class Process:
 
     async def start(self) -> None:
         """Starts it and waits until it has printed where it listens."""
-        self.url = ""
         offset = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as out:
             self._process = await asyncio.create_subprocess_exec(
@@ -55,12 +54,10 @@ class Process:
             with self.log.open("rb") as stream:
                 stream.seek(offset)
                 lines = stream.read().decode().splitlines()
-            for line in lines:
-                if line.startswith("listening") or (line.startswith("health") and not self.url):
-                    self.url = line.split()[1].removesuffix("/healthz")
-                if line.startswith("health"):
-                    self.admin_url = line.split()[1].removesuffix("/healthz")
-            if any(line.startswith("health") for line in lines):
+            told = {line.split()[0]: line.split()[1] for line in lines if line.startswith(("listening", "health"))}
+            if "health" in told:
+                self.admin_url = told["health"].removesuffix("/healthz")
+                self.url = told.get("listening", self.admin_url)
                 return
             if self._process.returncode is not None:
                 break
@@ -77,6 +74,11 @@ class Process:
     def running(self) -> bool:
         """Whether it has not ended."""
         return self._process is not None and self._process.returncode is None
+
+    def signal(self, which: signal.Signals) -> None:
+        """Sends a signal."""
+        assert self._process is not None
+        self._process.send_signal(which)
 
     async def kill(self) -> None:
         """SIGKILL."""
