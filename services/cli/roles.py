@@ -7,7 +7,7 @@ import logging
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -81,7 +81,7 @@ class Parts:
     keyring: Keyring
     guard: Guard
     bus_metrics: BusMetrics
-    probes: Probes = field(default_factory=Probes)
+    probes: Probes
 
     def outgoing(self, role: Role) -> Outgoing:
         """A batched way onto the bus."""
@@ -148,11 +148,22 @@ async def run(settings: Settings, roles: tuple[Role, ...]) -> AsyncIterator[Runn
         files = open_files(settings.files_url)
         registry = CollectorRegistry()
         parts = Parts(
-            settings, clock, registry, bus, state, records, files, keyring, Guard(allow), BusMetrics(registry)
+            settings,
+            clock,
+            registry,
+            bus,
+            state,
+            records,
+            files,
+            keyring,
+            Guard(allow),
+            BusMetrics(registry),
+            Probes(clock),
         )
         parts.probes.add("bus", _bus_probe(bus))
         parts.probes.add("state", state.ping)
         parts.probes.add("records", records.check)
+        await stack.enter_async_context(parts.probes.watching())
         main = await _start(stack, parts, roles)
         admin = await _admin(stack, parts, main)
         _quiet_collector()

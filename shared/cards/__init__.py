@@ -83,6 +83,7 @@ def recording_card(build: Build) -> Card:
 
 
 def _sending(provider: str) -> tuple[Tool, ...]:
+    """A platform without threads has no reply tool: there is nothing that its `reply_ref` could name."""
     return (
         Tool(
             tool_id=f"{provider}_message_send",

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 
+from tests.support.containers import Container, wants_docker
 from tests.support.redis import free_port
 
 _STARTS_WITHIN = 30.0
@@ -98,10 +99,45 @@ class PostgresServer:
             self._process = None
 
 
+class PostgresContainer(PostgresServer):
+    """The same in a container."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self._container = Container("postgres", self.port, self._answers)
+
+    def start(self) -> None:
+        """See `PostgresServer.start`."""
+        self._container.start()
+
+    def stop(self) -> None:
+        """See `PostgresServer.stop`."""
+        self._container.close()
+
+    def kill(self) -> None:
+        """See `PostgresServer.kill`."""
+        self._container.kill()
+
+    def _answers(self) -> bool:
+        try:
+            self._container.run("psql", "-U", "sluice", "-d", "postgres", "-h", "127.0.0.1", "-c", "'SELECT 1'")
+        except Exception:  # noqa: BLE001 - the plugin raises a bare one for whatever went wrong
+            return False
+        return True
+
+
+def make_postgres() -> PostgresServer:
+    """A server, not started yet: Debian's, or one in a container."""
+    is_installed = any(_installed())
+    return PostgresContainer() if wants_docker(is_installed, "apt-get install postgresql") else PostgresServer()
+
+
+def _installed() -> list[Path]:
+    return list(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+
+
 def _programs() -> Path:
-    found = list(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-    if not found:
-        pytest.fail("postgresql is missing: apt-get install postgresql")
+    found = _installed()
     return max(found, key=lambda path: int(re.sub(r"\D", "", path.parts[-3]) or 0)).parent
 
 
@@ -132,7 +168,7 @@ def postgres_url() -> Iterator[str]:
     if given:
         yield given
         return
-    server = PostgresServer()
+    server = make_postgres()
     try:
         server.start()
         yield server.url
@@ -143,7 +179,7 @@ def postgres_url() -> Iterator[str]:
 @pytest.fixture
 def postgres_server() -> Iterator[PostgresServer]:
     """A server of the test's own, to be broken."""
-    server = PostgresServer()
+    server = make_postgres()
     try:
         server.start()
         yield server

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shlex
 import shutil
 import signal
 import socket
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.containers import Container, wants_docker
+
 _STARTS_WITHIN = 60.0
 _STOPS_WITHIN = 20.0
 _PROGRAMS = Path("/usr/lib/rabbitmq/bin")  # the wrappers on the path insist on a user of their own
@@ -22,8 +25,6 @@ class RabbitServer:
     """A RabbitMQ node with its own port mapper, data and cookie, in a folder that goes with it."""
 
     def __init__(self) -> None:
-        if not (_PROGRAMS / "rabbitmq-server").exists():
-            pytest.fail("rabbitmq-server is missing: apt-get install rabbitmq-server")
         self._folder = Path(tempfile.mkdtemp(prefix="sluice-rabbitmq-"))
         self.port, distribution, mapper = free_ports(3)
         self._node = f"sluice-{secrets.token_hex(4)}@localhost"
@@ -139,6 +140,40 @@ class RabbitServer:
             self._process = None
 
 
+class RabbitContainer(RabbitServer):
+    """The same in a container."""
+
+    def __init__(self) -> None:
+        (self.port,) = free_ports(1)
+        self._container = Container("rabbitmq", self.port, lambda: speaks_amqp(self.port))
+
+    def start(self) -> None:
+        """See `RabbitServer.start`."""
+        self._container.start()
+
+    def stop(self) -> None:
+        """See `RabbitServer.stop`."""
+        self._container.stop()
+
+    def kill(self) -> None:
+        """See `RabbitServer.kill`."""
+        self._container.kill()
+
+    def close(self) -> None:
+        """See `RabbitServer.close`."""
+        self._container.close()
+
+    def control(self, *arguments: str) -> str:
+        """See `RabbitServer.control`."""
+        return self._container.run("rabbitmqctl", *(shlex.quote(argument) for argument in arguments))
+
+
+def rabbit_server() -> RabbitServer:
+    """A server, not started yet: Debian's, or one in a container."""
+    is_installed = (_PROGRAMS / "rabbitmq-server").exists()
+    return RabbitContainer() if wants_docker(is_installed, "apt-get install rabbitmq-server") else RabbitServer()
+
+
 def _end_group(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
     try:
         os.killpg(process.pid, how)
@@ -179,7 +214,7 @@ def rabbitmq_url() -> Iterator[str]:
     if given:
         yield given
         return
-    server = RabbitServer()
+    server = rabbit_server()
     try:
         server.start()
         yield server.url
@@ -190,7 +225,7 @@ def rabbitmq_url() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def rabbitmq_server() -> Iterator[RabbitServer]:
     """A server of the module's own, to be broken; each test leaves it running."""
-    server = RabbitServer()
+    server = rabbit_server()
     try:
         server.start()
         yield server

@@ -14,6 +14,8 @@ import pytest
 from redis.client import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from tests.support.containers import Container, wants_docker
+
 _STARTS_WITHIN = 10.0
 
 
@@ -21,10 +23,7 @@ class RedisServer:
     """A redis-server that keeps nothing over a restart, in a folder of its own; the port stays the same."""
 
     def __init__(self) -> None:
-        program = shutil.which("redis-server")
-        if program is None:
-            pytest.fail("redis-server is missing: apt-get install redis-server")
-        self._program = program
+        self._program = shutil.which("redis-server") or "redis-server"
         self._folder = Path(tempfile.mkdtemp(prefix="sluice-redis-"))
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -78,6 +77,32 @@ class RedisServer:
             self._process = None
 
 
+class RedisContainer(RedisServer):
+    """The same in a container."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self._container = Container("redis", self.port, lambda: _answers_at(self.port))
+
+    def start(self) -> None:
+        """See `RedisServer.start`."""
+        self._container.start()
+
+    def stop(self) -> None:
+        """See `RedisServer.stop`."""
+        self._container.close()
+
+    def kill(self) -> None:
+        """See `RedisServer.kill`."""
+        self._container.kill()
+
+
+def make_redis() -> RedisServer:
+    """A server, not started yet: Debian's, or one in a container."""
+    is_installed = shutil.which("redis-server") is not None
+    return RedisContainer() if wants_docker(is_installed, "apt-get install redis-server") else RedisServer()
+
+
 def free_port() -> int:
     """A port of the loopback that nobody listens on just now."""
     with socket.socket() as probe:
@@ -92,6 +117,11 @@ def _answers(redis: Redis) -> bool:
         return False
 
 
+def _answers_at(port: int) -> bool:
+    with Redis(host="127.0.0.1", port=port, socket_timeout=5) as redis:
+        return _answers(redis)
+
+
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     """The address of a Redis to share: SLUICE_TEST_REDIS_URL, or a server of our own."""
@@ -99,7 +129,7 @@ def redis_url() -> Iterator[str]:
     if given:
         yield given
         return
-    server = RedisServer()
+    server = make_redis()
     server.start()
     yield server.url
     server.stop()
@@ -108,7 +138,7 @@ def redis_url() -> Iterator[str]:
 @pytest.fixture
 def redis_server() -> Iterator[RedisServer]:
     """A server of the test's own, to be broken."""
-    server = RedisServer()
+    server = make_redis()
     server.start()
     yield server
     server.stop()
