@@ -1,12 +1,12 @@
 # Two commands do everything on a fresh machine: `make up` and `make test`.
 # Python 3.11 or later is needed; make test also wants Debian's rabbitmq-server, redis-server and postgresql
-# (or servers given by SLUICE_TEST_RABBITMQ_URL, SLUICE_TEST_REDIS_URL, SLUICE_TEST_POSTGRES_URL, or Docker).
+# (or servers given by SLUICE_TEST_RABBITMQ_URL, SLUICE_TEST_REDIS_URL, SLUICE_TEST_POSTGRES_URL, or Docker with compose).
 
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: up test lint format types imports check lock clean
+.PHONY: up test bench lint format types imports check lock clean
 
 up: $(READY)  ## run everything in one process, with a demo agent to chat with
 	$(BIN)/sluice up --demo
@@ -15,6 +15,9 @@ test: $(READY)  ## the whole suite
 	$(BIN)/pytest
 
 check: lint types imports test  ## what CI runs
+
+bench: $(READY)  ## the pipeline against the baseline; takes about five minutes
+	$(BIN)/python -m bench
 
 lint: $(READY)
 	$(BIN)/ruff check .
