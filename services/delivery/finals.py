@@ -325,6 +325,7 @@ class Finals:
             detail,
             attempt.print_,
             self._clock.now(),
+            self._worker_id,
         )
 
     async def _ack(self, attempt: Attempt, status: str) -> Wait | None:

@@ -19,7 +19,7 @@ _OLD: Final = ", ".join(f"l.{name}" for name in _COLUMNS.split(", "))
 _KEY: Final = {"c": "text", "m": "text"}
 _CLAIM: Final = {**_KEY, "f": "text", "t": "float8"}
 _UPDATE: Final = {
-    **_CLAIM, "s": "text", "r": "text", "i": "int", "p": "text", "w": "int", "k": "text", "d": "text"
+    **_CLAIM, "s": "text", "r": "text", "i": "int", "p": "text", "w": "int", "k": "text", "d": "text", "h": "text"
 }  # fmt: skip
 _INTENT: Final = {**_KEY, "i": "int", "r": "text", "h": "text", "t": "float8"}
 _CLAIM_ATTEMPTS: Final = 5
@@ -32,13 +32,20 @@ _INSERT_CLAIMS: Final = (
     "updated_at = excluded.updated_at, code = '', detail = '' WHERE ledger.state = 'preview' "
     f"RETURNING {_COLUMNS}"
 )
+# A worker that was away writes what was true when it left. So "done" is the end, "open" changes nothing that has ended
+# or is another's intent, and receipts, with them their text, only grow.
 _UPSERT: Final = (
-    f"INSERT INTO ledger ({_COLUMNS}) SELECT r.c, r.m, r.s, r.f, r.r, r.i, r.p, r.w, r.k, r.d, r.t FROM {{rows}} "  # noqa: S608
-    "WHERE true ON CONFLICT (channel, message_id) DO UPDATE SET state = excluded.state, receipts = excluded.receipts, "
+    f"INSERT INTO ledger ({_COLUMNS}, holder) "  # noqa: S608
+    "SELECT r.c, r.m, r.s, r.f, r.r, r.i, r.p, r.w, r.k, r.d, r.t, r.h FROM {rows} "
+    "WHERE true ON CONFLICT (channel, message_id) DO UPDATE SET state = excluded.state, receipts = "
+    "CASE WHEN length(excluded.receipts) < length(ledger.receipts) THEN ledger.receipts ELSE excluded.receipts END, "
     "intent = excluded.intent, preview = excluded.preview, shown = excluded.shown, code = excluded.code, "
     "detail = excluded.detail, updated_at = excluded.updated_at, fingerprint = "
     "CASE WHEN excluded.fingerprint = '' THEN ledger.fingerprint ELSE excluded.fingerprint END "
-    "WHERE excluded.state <> 'preview' OR ledger.state = 'preview'"
+    "WHERE CASE excluded.state WHEN 'preview' THEN ledger.state = 'preview' "
+    "WHEN 'open' THEN ledger.state = 'preview' OR (ledger.state = 'open' "
+    "AND (ledger.intent = -1 OR ledger.holder = excluded.holder)) "
+    "WHEN 'rejected' THEN ledger.state <> 'done' ELSE true END"
 )
 _INTEND: Final = (
     "UPDATE ledger SET intent = r.i, holder = r.h, updated_at = r.t FROM {rows} WHERE channel = r.c "
@@ -103,7 +110,7 @@ class LedgerRecords:
         raise RecordsUnavailable("ledger rows come and go")
 
     async def update(self, updates: Sequence[LedgerUpdate]) -> None:
-        """Writes each, in order; durable when it returns. A preview never overwrites a final."""
+        """Writes each, in order; durable when it returns. What would undo what another has written is left out."""
         rows = [
             {
                 "c": u.channel,
@@ -117,6 +124,7 @@ class LedgerRecords:
                 "w": u.shown,
                 "k": u.code,
                 "d": clean_text(u.detail),
+                "h": u.holder,
             }
             for u in merged(updates)
         ]

@@ -92,7 +92,11 @@ class Intent(Struct, frozen=True):
 
 
 class LedgerUpdate(Struct, frozen=True):
-    """A new state of a row."""
+    """A new state of a row.
+
+    Attributes:
+        holder: who writes it; an open row with an intent is changed by the holder of that intent alone.
+    """
 
     channel: str
     message_id: str
@@ -105,6 +109,7 @@ class LedgerUpdate(Struct, frozen=True):
     detail: str = ""
     fingerprint: str = ""
     at: float = 0.0
+    holder: str = ""
 
 
 class Parked(Struct, frozen=True, kw_only=True):

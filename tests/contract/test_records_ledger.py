@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shared.records import Records, migrate, open_records
-from shared.records.model import Claim, Claimed
+from shared.records.model import Claim, Claimed, Intent
 from tests.contract.databases import KINDS, NOW, database_of, receipts, records_of, written
 
 
@@ -80,6 +80,36 @@ async def test_a_preview_never_overwrites_a_final(records: Records, state: str) 
     assert (kept.state, kept.receipts, kept.preview) == (state, receipts("r0"), ())
     assert together is not None
     assert (together.state, together.shown) == (state, 0)
+
+
+async def test_a_worker_that_was_away_undoes_nothing(records: Records) -> None:
+    """What it writes late changes neither an end, nor another's intent, nor the receipts that came since."""
+    await records.ledger.claim([claim("ended"), claim("held"), claim("grown")])
+    await records.ledger.update([written("ended", "done", receipts=receipts("r0", "r1"), holder="w1")])
+    await records.ledger.intend([Intent("c", "held", 0, (), "w1", NOW)])
+    await records.ledger.update([written("grown", receipts=receipts("r0", "r1"), holder="w1")])
+    await records.ledger.update(
+        [
+            written("ended", receipts=receipts("r0"), holder="w2"),
+            written("held", receipts=receipts("r0"), holder="w2"),
+            written("grown", receipts=receipts("r0"), holder="w2"),
+        ]
+    )
+    await records.ledger.update([written("ended", "rejected", holder="w2")])
+    found = {
+        row.message_id: row for row in await records.ledger.get([("c", n) for n in ("ended", "held", "grown")]) if row
+    }
+    assert (found["ended"].state, found["ended"].receipts) == ("done", receipts("r0", "r1"))
+    assert (found["held"].intent, found["held"].receipts) == (0, ())
+    assert found["grown"].receipts == receipts("r0", "r1")
+    await records.ledger.update([written("held", receipts=receipts("r0"), holder="w1")])
+    await records.ledger.update([written("grown", "rejected", holder="w2"), written("held", "done", holder="w2")])
+    await records.ledger.update([written("grown", receipts=receipts("r0", "r1", "r2"), holder="w1")])
+    grown, held = await records.ledger.get([("c", "grown"), ("c", "held")])
+    assert grown is not None
+    assert (grown.state, grown.receipts) == ("rejected", receipts("r0", "r1"))
+    assert held is not None
+    assert (held.state, held.receipts, held.intent) == ("done", receipts("r0"), -1)
 
 
 async def test_several_updates_of_one_key_in_a_batch_end_as_the_last_and_keep_the_fingerprint(records: Records) -> None:
