@@ -41,6 +41,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     outbound_attempts: Positive = 20
     outbound_seconds: Seconds = 3600.0
     park_after_seconds: Seconds = 3.0
+    call_seconds: Seconds = 30.0
     send_buffer_bytes: Positive = 4 * MIB
     ping_seconds: Seconds = 30.0
     poison_deliveries: Positive = 3

@@ -320,7 +320,9 @@ def _targets(parts: Parts, outgoing: Outgoing, session: ClientSession) -> tuple[
     leases = Leases(parts.state)
     targets: dict[str, Target] = {
         "im.console": ConsoleTarget(known["im.console"], parts.records, leases, outgoing, parts.clock),
-        "im.webhook": WebhookTarget(known["im.webhook"], session, parts.guard, parts.clock),
+        "im.webhook": WebhookTarget(
+            known["im.webhook"], session, parts.guard, parts.clock, parts.settings.limits.call_seconds
+        ),
     }
     if not parts.settings.recording:
         return targets, NoTrail()

@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncIterator
 
 from aiohttp import BodyPartReader, hdrs, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from services.edge.service import EdgeService
 from shared.cards.card import Card, skill_markdown
@@ -19,6 +20,12 @@ from shared.wire.packets import PROTOCOL_VERSION, SUBPROTOCOL
 CHANNEL_HEADER = "X-XAgent-Connector-Channel-ID"
 _BEARER = re.compile(r"Bearer\s+(\S+)", re.IGNORECASE)
 _CHUNK = 64 * 1024
+_BROKEN = (ValueError, AssertionError, HttpProcessingError, web.RequestPayloadError)
+"""How the library says that a multipart body is malformed or cut short."""
+
+
+class BrokenUploadError(Exception):
+    """The body of an upload is no whole file."""
 
 
 def is_authorized(request: web.Request, keys: tuple[str, ...]) -> bool:
@@ -125,6 +132,8 @@ class EdgeHttp:
             stored = await self._files.put(_chunks(part), self._limits.upload_bytes)
         except TooLargeError:
             return self._too_large()
+        except BrokenUploadError:
+            return refusal(400, "file_required", "the part named file is malformed or cut short")
         kind = sniff(stored.head, part.headers.get(hdrs.CONTENT_TYPE, ""), part.filename or "")
         row = FileRow(
             ref=self._new_ref() + self._files.secret(),
@@ -196,11 +205,18 @@ class EdgeHttp:
             async for part in reader:
                 if isinstance(part, BodyPartReader) and part.name == "file":
                     return part
-        except ValueError:  # a body that is no multipart
+        except _BROKEN:  # a body that is no multipart
             return None
         return None
 
 
 async def _chunks(part: BodyPartReader) -> AsyncIterator[bytes]:
-    while chunk := await part.read_chunk(_CHUNK):
-        yield chunk
+    declared, size = part.headers.get(hdrs.CONTENT_LENGTH), 0
+    try:
+        while chunk := await part.read_chunk(_CHUNK):
+            size += len(chunk)
+            yield chunk
+    except _BROKEN as error:
+        raise BrokenUploadError from error
+    if declared is not None and declared != str(size):
+        raise BrokenUploadError

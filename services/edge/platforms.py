@@ -90,7 +90,7 @@ class WebhookInbound:
     def _is_signed(self, channel: Channel, body: bytes, request: web.Request) -> bool:
         try:
             credential: dict[str, Any] = msgspec.json.decode(self._keyring.open(channel.sealed, channel.channel_id))
-            Webhook(credential["secret"]).verify(body, dict(request.headers))
+            Webhook(credential["secret"]).verify(body, dict(request.headers), json_parse=False)
         except (SealedError, KeyError, WebhookVerificationError, msgspec.MsgspecError, ValueError):
             return False
         return True

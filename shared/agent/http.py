@@ -37,7 +37,7 @@ async def upload(
     Raises:
         HttpRefused: it was not taken.
     """
-    form = aiohttp.FormData()
+    form = aiohttp.FormData(quote_fields=False)  # RFC 7578: the name goes as UTF-8, not percent-encoded
     form.add_field("file", data, filename=filename, content_type=mime)
     path = "/files/uploads"
     headers = bearer(api_key) | {CHANNEL_HEADER: channel}

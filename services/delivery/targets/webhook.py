@@ -37,7 +37,7 @@ SECRET_BYTES = range(24, 65)
 GONE = 410
 RETRIED = frozenset({408, 425})
 TOO_MANY = 429
-TIMEOUT = aiohttp.ClientTimeout(total=30.0, connect=10.0)
+CONNECT_SECONDS = 10.0
 
 
 class WebhookTarget:
@@ -48,13 +48,17 @@ class WebhookTarget:
         session: an HTTP client whose connector checks and pins every address.
         guard: checks a URL at sign-in.
         clock: for the signature's time and Retry-After dates.
+        call_seconds: how long the receiver may take to answer.
     """
 
-    def __init__(self, card: Card, session: aiohttp.ClientSession, guard: Guard, clock: Clock) -> None:
+    def __init__(
+        self, card: Card, session: aiohttp.ClientSession, guard: Guard, clock: Clock, call_seconds: float
+    ) -> None:
         self.card = card
         self._session = session
         self._guard = guard
         self._clock = clock
+        self._timeout = aiohttp.ClientTimeout(total=call_seconds, connect=min(CONNECT_SECONDS, call_seconds))
 
     async def traits(self, binding: Binding) -> Traits:
         """The receiver dedupes by webhook-id; nothing can be edited."""
@@ -79,7 +83,7 @@ class WebhookTarget:
         }
         try:
             async with self._session.post(
-                url, data=body, headers=headers, allow_redirects=False, timeout=TIMEOUT
+                url, data=body, headers=headers, allow_redirects=False, timeout=self._timeout
             ) as response:
                 return self._judge(response, part)
         except BlockedUrlError as error:
