@@ -237,6 +237,7 @@ class Finals:
                 tuple(attempt.receipts),
                 self._worker_id,
                 self._clock.now(),
+                attempt.forced,
             )
         )
 
