@@ -240,7 +240,7 @@ class Lanes:
                     await self._worker.resume(lane)
                     continue
                 job = lane.jobs.popleft()
-                if running := lane.tails.get(job.final_id):  # a repeat of what is just being concluded
+                while running := lane.tails.get(job.final_id):  # a repeat of what is just being concluded, or buried
                     await asyncio.wait([running])
                 tail = await self._worker.work(lane, job)
                 if tail is None:

@@ -132,6 +132,15 @@ class LedgerRecords:
         if rows:
             await self._db.write_rows(self._upsert, _json(rows))
 
+    async def reopen(self, channel: str, message_id: str) -> None:
+        """Opens a refused row again, with the receipts it has; nothing where it is not refused."""
+        statement = text(
+            "UPDATE ledger SET state = 'open', code = '', detail = '' "
+            "WHERE channel = :channel AND message_id = :message_id AND state = 'rejected'"
+        )
+        async with self._db.writing() as connection:
+            await connection.execute(statement, {"channel": channel, "message_id": message_id})
+
     async def intend(self, intents: Sequence[Intent]) -> list[bool]:
         """Writes down that calls are about to be made; False for one that another worker has got ahead with.
 
