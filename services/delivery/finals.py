@@ -239,7 +239,6 @@ class Finals:
                 tuple(attempt.receipts),
                 self._worker_id,
                 self._clock.now(),
-                attempt.forced,
             )
         )
 

@@ -210,16 +210,3 @@ async def test_batches_that_meet_on_the_same_rows_never_deadlock(url: str) -> No
                 two.ledger.claim([claim(key) for key in keys[::-3]]),
             )
         assert None not in await one.ledger.get([("c", key) for key in keys])
-
-
-async def test_an_operator_may_intend_what_has_ended_rejected(records: Records) -> None:
-    """Forced, the row is open again with the intent in it; unforced, or done, it is refused."""
-    await records.ledger.claim([claim("refused"), claim("done")])
-    await records.ledger.update([written("refused", "rejected"), written("done", "done")])
-    unforced = [Intent("c", name, 0, (), "w1", NOW) for name in ("refused", "done")]
-    assert await records.ledger.intend(unforced) == [False, False]
-    forced = [Intent("c", name, 0, (), "w1", NOW, forced=True) for name in ("refused", "done")]
-    assert await records.ledger.intend(forced) == [True, False]
-    (entry,) = await records.ledger.get([("c", "refused")])
-    assert entry is not None
-    assert (entry.state, entry.intent) == ("open", 0)
