@@ -57,12 +57,17 @@ class ChannelSender:
         self._limits = limits
         self._clock = clock
         self._due = asyncio.Event()
+        self._moved = asyncio.Event()
         self._in_flight = ""
         self._answer: asyncio.Future[AckPayload] | None = None
 
     def kick(self) -> None:
         """There may be something new to send."""
         self._due.set()
+
+    def moved(self) -> None:
+        """The channel is on another socket now, or on none: no answer will come on the old one, so no wait for it."""
+        self._moved.set()
 
     def acked(self, reply_to: str, ack: AckPayload) -> None:
         """XAgent answered; an answer to an earlier transmission of the same message counts as well."""
@@ -84,6 +89,7 @@ class ChannelSender:
         attempt = 0
         while self._clock.now() < row.expires_at:
             attempt += 1
+            self._moved.clear()
             answer = self._transmit(row)
             if answer is None:
                 return False
@@ -98,7 +104,7 @@ class ChannelSender:
                     return True
                 case "again":
                     await self._records.outbox.attempted(self._channel, row.message_id)
-                    await self._clock.sleep(backoff(attempt, self._limits))
+                    await self._pause(backoff(attempt, self._limits))
         return True
 
     def _transmit(self, row: OutboxRow) -> asyncio.Future[AckPayload] | None:
@@ -109,11 +115,20 @@ class ChannelSender:
         return answer if self._push(frame) else None
 
     async def _await(self, answer: asyncio.Future[AckPayload]) -> AckPayload | None:
-        timer = asyncio.ensure_future(self._clock.sleep(self._limits.inbound_ack_seconds))
-        either: list[asyncio.Future[Any]] = [answer, timer]
         try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            await self._pause(self._limits.inbound_ack_seconds, answer)
             return answer.result() if answer.done() else None
         finally:
-            timer.cancel()
             self._answer = None
+
+    async def _pause(self, seconds: float, *until: asyncio.Future[AckPayload]) -> None:
+        """Waits so long, or until the channel has moved, or one of these is done."""
+        waits: list[asyncio.Future[Any]] = [
+            asyncio.ensure_future(self._clock.sleep(seconds)),
+            asyncio.ensure_future(self._moved.wait()),
+        ]
+        try:
+            await asyncio.wait([*until, *waits], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
