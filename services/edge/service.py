@@ -151,7 +151,7 @@ class EdgeService:
             case Settle(ack):
                 sender = self._senders.get(ack.connector_channel_id)
                 if sender is not None:
-                    sender[0].acked(ack.reply_to, ack.payload)
+                    sender[0].acked(ack.payload)
             case Ask(asked):
                 try:
                     await self._answer(connection, asked)
