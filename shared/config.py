@@ -25,6 +25,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     upload_bytes: Positive = 50 * MIB
     handshake_seconds: Seconds = 10.0
     hello_seconds: Seconds = 10.0
+    idle_seconds: Seconds = 75.0
     lease_seconds: Seconds = 3600.0
     stream_bytes: Positive = 256 * KIB
     stream_seconds: Seconds = 600.0
