@@ -15,7 +15,7 @@ from shared.text.policy import clean_text
 from shared.text.tables import Alignment, draw_table
 from shared.text.writer import Writer
 
-MOST_MARKERS: Final = 1 << 16
+MOST_MARKERS: Final = 40_000
 """A text with more characters that may be markup is shown as it is: nobody writes so, and each of them costs work."""
 
 _MARKERS: Final = re.compile(r"[][*_~`<>&\\!|\n]")
