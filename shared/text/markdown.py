@@ -144,7 +144,7 @@ def _write_styled(writer: Writer, kind: Kind, text: str, value: str = "") -> Non
 def _write_image(writer: Writer, token: Token) -> None:
     """The text for where there is no picture, linked to it."""
     url = _attribute(token, "src")
-    alternative = _flat(token.children or []).text
+    alternative = readable(_flat(token.children or []))
     _write_styled(writer, "link", alternative if alternative.strip() else url, url)
     writer.write(_title(token))
 

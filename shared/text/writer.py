@@ -31,7 +31,7 @@ class Writer:
             return
         self._lead()
         self._begin(self._open)
-        self._put(text.replace("\n", "\n" + self._indentation()))
+        self._put(text.replace("\n", "\n" + " " * self._indentation(len(self._markers))))
 
     def write_block(self, text: str, language: str) -> None:
         """Adds text as it is, on lines of its own."""
@@ -51,7 +51,7 @@ class Writer:
         idle = again or (kind == "link" and not value)
         if kind == "quote" and not again:
             self._free_line()
-        self._open.append(None if idle else _Style(kind, value))
+        self._open.append(None if idle else _Style(kind, value, len(self._markers)))
 
     def close(self) -> None:
         """Ends the span that was begun last."""
@@ -87,7 +87,7 @@ class Writer:
         self._break()
         self._begin([style for style in self._open if style is not None and style.kind == "quote"])
         written = len(self._markers) - self._unwritten
-        self._put(" " * sum(map(len, self._markers[:written])) + "".join(self._markers[written:]))
+        self._put(" " * self._indentation(written) + "".join(self._markers[written:]))
         self._unwritten = 0
         self._begun = True
 
@@ -102,8 +102,10 @@ class Writer:
                 style.start = self.size
                 self._spans.append(style)
 
-    def _indentation(self) -> str:
-        return " " * sum(map(len, self._markers))
+    def _indentation(self, depth: int) -> int:
+        """How far a line is moved in by the items around it, down to a depth; a quote begins at the left edge."""
+        edge = max((style.items for style in self._open if style is not None and style.kind == "quote"), default=0)
+        return sum(map(len, self._markers[edge:depth]))
 
     def _put(self, text: str) -> None:
         self._parts.append(text)
@@ -111,8 +113,9 @@ class Writer:
 
 
 class _Style:
-    def __init__(self, kind: Kind, value: str) -> None:
+    def __init__(self, kind: Kind, value: str, items: int) -> None:
         self.kind = kind
         self.value = value
+        self.items = items
         self.start = -1
         self.end = -1

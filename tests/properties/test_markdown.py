@@ -86,8 +86,8 @@ def test_any_text_is_parsed_into_spans_that_nest_within_it(source: str) -> None:
     whole.text.encode()
 
 
-# Languages are digits here: that of an empty block of code is not shown.
-PLAIN_BLOCKS = ["```1\n", "~~~~ 1 y\n", *BLOCKS[3:], "<b>", "<!--", "[x]: http://e.test\n", "a|b\n-|-\n", "|"]
+# Capitals are text here; of languages and URLs, which are not, it is said elsewhere what becomes of them.
+PLAIN_BLOCKS = ["```py\n", "~~~~ x Y\n", *BLOCKS[3:], "<B>", "<!--", "[X]: http://e.test\n", "A|B\n-|-\n", "|"]
 PLAIN_STYLES = [
     "*",
     "**",
@@ -103,14 +103,13 @@ PLAIN_STYLES = [
     "](http://e.test/a_(b))",
     "](tg://user?id=1)",
 ]
-PLAIN_MARKUP = st.sampled_from([*PLAIN_BLOCKS, *PLAIN_STYLES, '(http://e.test "title")'])
+PLAIN_MARKUP = st.sampled_from([*PLAIN_BLOCKS, *PLAIN_STYLES, '(http://e.test "TITLE")'])
 
 
-@given(st.lists(st.one_of(PLAIN_MARKUP, st.text("abcdef", max_size=5)), max_size=40).map("".join))
-def test_every_letter_is_kept_in_order_in_the_text_or_in_a_url(source: str) -> None:
-    kept = letters(spelled(parse_markdown(source)))
-    rest = iter(kept)
-    assert all(letter in rest for letter in letters(source))
+@given(st.lists(st.one_of(PLAIN_MARKUP, st.text("ABCDEF", max_size=5)), max_size=40).map("".join))
+def test_every_letter_is_kept_in_order(source: str) -> None:
+    shown = iter(parse_markdown(source).text)
+    assert all(letter in shown for letter in source if letter.isupper())
 
 
 @given(TEXTS)
