@@ -100,9 +100,10 @@ class _Reading:
         return f"{number}{token.markup} "
 
     def _code(self, token: Token) -> None:
-        """A block of code; what its fence says beside the language is a line above it."""
+        """A block of code; what its fence says beside the language is a line above it, or all if there is no code."""
         word, rest = [*token.info.split(maxsplit=1), "", ""][:2]
-        language, title = (word, rest) if _LANGUAGE.fullmatch(word) else ("", token.info)
+        tells = token.content.strip() and _LANGUAGE.fullmatch(word)
+        language, title = (word, rest) if tells else ("", token.info)
         if title.strip():
             self._writer.write(title.strip())
             self._writer.line(1)

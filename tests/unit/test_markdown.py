@@ -244,7 +244,8 @@ def test_every_prefix_of_a_document_can_be_shown_everywhere() -> None:
         ("---\nx", "\u2014\u2014\u2014\nx", []),
         ("a\0b\ud800", "a\ufffdb\ufffd", []),
         ("#", "#", []),
-        ("```py", "```py", []),
+        ("```py", "py", []),
+        ("a\n~~~ b c\n~~~", "a\nb c", []),
         ("", "", []),
     ],
 )
