@@ -147,7 +147,7 @@ class OutboxMachine(RuleBasedStateMachine):
         if len(frames) > back and channel.sender is not None:
             late = frames[-1 - back]
             ended_before = self.ended(channel)
-            channel.sender.acked(late.packet_id, AckPayload(message_id=late.message_id, status="accepted"))
+            channel.sender.acked(AckPayload(message_id=late.message_id, status="accepted"))
             self.rest()
             assert self.ended(channel) - ended_before <= {late.message_id}
             self.check(channel)
@@ -197,7 +197,7 @@ class OutboxMachine(RuleBasedStateMachine):
         if channel.frames and channel.sender is not None:
             newest = channel.frames[-1]
             ack = AckPayload(message_id=newest.message_id, status=status, retryable=retryable)
-            channel.sender.acked(newest.packet_id, ack)
+            channel.sender.acked(ack)
             self.rest()
             self.check(channel)
 
