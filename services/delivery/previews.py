@@ -4,6 +4,8 @@ A preview runs in the lane of its channel, so it never overtakes a final, no two
 and once the ledger has a final nothing edits it. A preview that cannot be shown is shed; the final says it all.
 """
 
+import msgspec
+
 from services.delivery.activity import ActivityBoard
 from services.delivery.channels import Channels, Known
 from services.delivery.desk import Desk
@@ -14,6 +16,7 @@ from shared.records.model import LedgerEntry, LedgerUpdate, Receipt
 from shared.telemetry.metrics import DeliveryMetrics
 from shared.wire.codec import shown_text
 from shared.wire.items import Item
+from shared.wire.packets import MessagePayload
 
 DEFAULT_PAUSE = 2.0
 """Seconds without previews after a platform said "slow down" and not for how long."""
@@ -77,7 +80,7 @@ class Previews:
         known = await self._channels.get(entry.channel)
         if known is not None and known.is_connected:
             target = self._targets[known.channel.card_id]
-            part = Part(entry.message_id, 0, f"{entry.message_id}.interrupted", "[interrupted]")
+            part = Part(entry.message_id, 0, f"{lane.channel}:{entry.message_id}.interrupted", "[interrupted]")
             for shown in entry.preview:
                 try:
                     await target.edit(known.binding, shown, part)
@@ -89,8 +92,8 @@ class Previews:
         self, lane: Lane, known: Known, target: Target, entry: LedgerEntry | None, message_id: str, text: str
     ) -> bool:
         handle = entry.preview[0] if entry is not None and entry.preview else None
-        part = Part(message_id, 0, f"{message_id}.preview", text)
         try:
+            part = await self._first_part(target, known, message_id, text)
             if handle is None:
                 receipt = await target.send(known.binding, part)
                 await self._remember(lane.channel, message_id, (receipt,))
@@ -107,6 +110,12 @@ class Previews:
         self._activity.clear(lane.channel)
         self._metrics.previews.inc()
         return True
+
+    @staticmethod
+    async def _first_part(target: Target, known: Known, message_id: str, text: str) -> Part:
+        """A text that the platform would take in several messages is shown as far as the first goes."""
+        parts = await target.plan(known.binding, MessagePayload(message_id=message_id, text=text), ())
+        return msgspec.structs.replace(parts[0], key=f"{known.channel.channel_id}:{message_id}.preview")
 
     async def _remember(self, channel: str, message_id: str, handles: tuple[Receipt, ...], code: str = "") -> None:
         update = LedgerUpdate(channel, message_id, "preview", (), -1, handles, 0, code, "", "", self._clock.now())
