@@ -14,6 +14,7 @@ from services.delivery.targets.port import Part, Target, TargetError, Throttled
 from shared.clock import Clock
 from shared.records.model import LedgerUpdate, Receipt
 from shared.telemetry.metrics import DeliveryMetrics
+from shared.telemetry.traces import Facts, SpanName, Traces
 from shared.wire.codec import shown_text
 from shared.wire.items import Item
 from shared.wire.packets import MessagePayload
@@ -32,6 +33,7 @@ class Previews:
         activity: cleared when text becomes visible.
         clock: time.
         metrics: what is counted.
+        traces: spans of the edits.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Previews:
         activity: ActivityBoard,
         clock: Clock,
         metrics: DeliveryMetrics,
+        traces: Traces,
     ) -> None:
         self._targets = targets
         self._channels = channels
@@ -49,6 +52,7 @@ class Previews:
         self._activity = activity
         self._clock = clock
         self._metrics = metrics
+        self._traces = traces
 
     async def show(self, lane: Lane, item: Item, message_id: str) -> None:
         """Brings the preview up to the newest text."""
@@ -73,7 +77,9 @@ class Previews:
             return
         same = shown is not None and shown.digest == hash(part.text)  # a text beyond the first message grows unseen
         if handle is None or not same:
+            span = self._traces.child(item.trace, SpanName.PREVIEW, Facts(card=item.card, message_id=message_id))
             handle = await self._put(lane, known, target, handle, message_id, part)
+            span.end("shed" if handle is None else "shown")
         if handle is not None:
             lane.shown[message_id] = Shown(newest[1], handle, hash(part.text))
 

@@ -21,6 +21,7 @@ from shared.records.model import DeadLetter, Parked
 from shared.records.records import Records
 from shared.state.client import StateUnavailable
 from shared.telemetry.metrics import DeliveryMetrics
+from shared.telemetry.traces import NO_SPAN, Facts, Span, SpanName, Traces, channel_hash
 from shared.wire import notes, replies
 from shared.wire.codec import decode_trusted
 from shared.wire.items import Item, pack, unpack
@@ -42,6 +43,7 @@ class LaneWorker:
         desk, answers, finals, previews, activity, control, tools: the parts it directs.
         clock: time.
         metrics: what is counted.
+        traces: spans of the work.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class LaneWorker:
         tools: Tools,
         clock: Clock,
         metrics: DeliveryMetrics,
+        traces: Traces,
     ) -> None:
         self._limits = limits
         self._records = records
@@ -69,6 +72,7 @@ class LaneWorker:
         self._tools = tools
         self._clock = clock
         self._metrics = metrics
+        self._traces = traces
 
     async def work(self, lane: Lane, job: Job) -> Tail | None:
         """Does one job to its end, or parks it; a dependency that is away is waited for, a bug is buried."""
@@ -171,11 +175,22 @@ class LaneWorker:
         if job.claimed is None:
             await self._claim_ahead(lane, job)
         attempt, job.claimed = Attempt(job.item, packet, claimed=job.claimed), None
-        wait = await self._send(lane, attempt)
-        if wait is not None:
-            await self._park(lane, job.item, wait, tries=attempt.tries)
-            return None
+        attempt.span = self._span(job.item, packet)
+        with attempt.span:
+            wait = await self._send(lane, attempt)
+            if wait is not None:
+                await self._park(lane, job.item, wait, tries=attempt.tries)
+                attempt.span.end("parked")
+                return None
         return self._finals.conclude(attempt)
+
+    def _span(self, item: Item, packet: ChatMessage) -> Span:
+        """The time in the queues, and the work that begins now."""
+        if not item.trace:
+            return NO_SPAN
+        self._traces.child(item.trace, SpanName.QUEUE, Facts(), since=item.at).end()
+        facts = Facts(card=item.card, channel_hash=channel_hash(item.channel), message_id=packet.payload.message_id)
+        return self._traces.child(item.trace, SpanName.DELIVER, facts)
 
     async def _claim_ahead(self, lane: Lane, first: Job) -> None:
         """One look into the ledger for the finals that wait; a message_id that is there twice waits its turn."""
@@ -226,6 +241,7 @@ class LaneWorker:
             return None, row.attempts
         by_hand = row.kind == "retry"
         attempt = Attempt(item, packet, tries=row.attempts, answered=not by_hand, forced=by_hand)
+        attempt.span = self._span(item, packet)
         while True:
             try:
                 wait = await self._send(lane, attempt)
@@ -234,6 +250,8 @@ class LaneWorker:
                 continue
             if wait is None:
                 await self._finals.conclude(attempt)
+            else:
+                attempt.span.end("parked")
             return wait, attempt.tries
 
 

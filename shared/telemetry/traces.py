@@ -5,9 +5,10 @@ nothing. What is said of a packet is in `Facts`, and nothing else ever is: no te
 """
 
 import contextlib
+import hashlib
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import Token
 from enum import StrEnum
 from typing import Final, Self
@@ -29,20 +30,17 @@ class SpanName(StrEnum):
     """What a span stands for."""
 
     RECEIVE = "edge receive"
-    PUBLISH = "bus publish"
     BATCH = "bus batch"
     QUEUE = "bus queue"
     DELIVER = "deliver"
     PREVIEW = "preview"
     CALL = "target call"
-    RECEIPTS = "receipts"
     FLUSH = "stream flush"
     SEND = "edge send"
 
 
 _KINDS: Final = {
     SpanName.RECEIVE: ot.SpanKind.SERVER,
-    SpanName.PUBLISH: ot.SpanKind.PRODUCER,
     SpanName.BATCH: ot.SpanKind.PRODUCER,
     SpanName.DELIVER: ot.SpanKind.CONSUMER,
     SpanName.PREVIEW: ot.SpanKind.CONSUMER,
@@ -65,7 +63,7 @@ class Facts(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def attributes(self) -> dict[str, str | int]:
         """As OpenTelemetry takes them."""
-        named = {
+        named: dict[str, str | int] = {
             "sluice.card": self.card,
             "sluice.channel_hash": self.channel_hash,
             "messaging.message.id": self.message_id,
@@ -74,7 +72,7 @@ class Facts(Struct, frozen=True, kw_only=True, omit_defaults=True):
             "messaging.batch.message_count": self.items,
             "sluice.attempt": self.attempt,
         }
-        given: dict[str, str | int] = {name: value for name, value in named.items() if value}
+        given = {name: value for name, value in named.items() if value}
         if self.part >= 0:
             given["sluice.part"] = self.part
         return given
@@ -137,8 +135,11 @@ class Traces:
         self._ratio = ratio
         self._follows_sender = follows_sender
 
-    def begin(self, parent: str, name: SpanName, facts: Facts) -> Span:
-        """The first span of a packet, or `NO_SPAN`; a context that is no context is as good as none."""
+    def begin(self, parent: str, name: SpanName, facts: Callable[[], Facts]) -> Span:
+        """The first span of a packet, or `NO_SPAN`; a context that is no context is as good as none.
+
+        The facts are asked for only where the packet is traced, for this is on the way of every packet.
+        """
         if self._tracer is None:
             return NO_SPAN
         context = _context(parent) if parent else None
@@ -146,11 +147,9 @@ class Traces:
             sampled = bool(context.trace_flags & ot.TraceFlags.SAMPLED)
         else:
             sampled = random.random() < self._ratio  # noqa: S311 - a sample, no secret
-        return self._start(context, name, facts) if sampled else NO_SPAN
+        return self._start(context, name, facts()) if sampled else NO_SPAN
 
-    def child(
-        self, parent: str, name: SpanName, facts: Facts, links: Sequence[str] = (), since: float = 0.0
-    ) -> Span:
+    def child(self, parent: str, name: SpanName, facts: Facts, links: Sequence[str] = (), since: float = 0.0) -> Span:
         """A span within a trace; `NO_SPAN` where the parent is none.
 
         Args:
@@ -214,6 +213,11 @@ def traces_of(role: str, environment: Mapping[str, str]) -> Iterator[Traces]:
         yield Traces(provider.get_tracer("sluice"), ratio, follows_sender=follows_sender)
     finally:
         provider.shutdown()
+
+
+def channel_hash(channel: str) -> str:
+    """Names a channel in a span without its id: enough to tell channels apart."""
+    return hashlib.blake2b(channel.encode(), digest_size=6).hexdigest()
 
 
 def current_ids() -> tuple[str, str]:
