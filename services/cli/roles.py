@@ -58,7 +58,14 @@ from shared.state.client import State, open_state
 from shared.state.leases import Leases
 from shared.state.script_board import Board
 from shared.state.streams import Streams
-from shared.telemetry.metrics import BusMetrics, DeliveryMetrics, EdgeMetrics, StreamMetrics
+from shared.telemetry.metrics import (
+    BusMetrics,
+    DeliveryMetrics,
+    EdgeMetrics,
+    FleetMetrics,
+    ProcessMetrics,
+    StreamMetrics,
+)
 from shared.telemetry.traces import Traces, traces_of
 from shared.wire.ids import namer
 
@@ -66,6 +73,7 @@ log = logging.getLogger(__name__)
 
 Role = Literal["edge", "delivery", "aggregator", "listener"]
 COLLECT_EVERY = 20_000
+LAG_SECONDS = 0.5
 ALL_ROLES: tuple[Role, ...] = ("edge", "delivery", "aggregator", "listener")
 
 
@@ -161,7 +169,16 @@ async def run(settings: Settings, roles: tuple[Role, ...]) -> AsyncIterator[Runn
         main = await _start(stack, parts, roles)
         admin = await _admin(stack, parts, main)
         _quiet_collector()
+        lag = asyncio.create_task(_measure_lag(ProcessMetrics(registry), clock), name="event-loop lag")
+        stack.push_async_callback(_end, lag)
         yield Running(settings, main, admin)
+
+
+async def _measure_lag(metrics: ProcessMetrics, clock: Clock) -> None:
+    while True:
+        due = clock.monotonic() + LAG_SECONDS
+        await clock.sleep(LAG_SECONDS)
+        metrics.lag.set(max(clock.monotonic() - due, 0.0))
 
 
 def _quiet_collector() -> None:
@@ -189,7 +206,14 @@ async def _housekeeping(stack: contextlib.AsyncExitStack, parts: Parts) -> None:
     outgoing = parts.outgoing("listener")
     stack.push_async_callback(outgoing.close)
     service = Housekeeping(
-        parts.settings, parts.bus, outgoing, parts.records, parts.files, Leases(parts.state), parts.clock
+        parts.settings,
+        parts.bus,
+        outgoing,
+        parts.records,
+        parts.files,
+        Leases(parts.state),
+        parts.clock,
+        FleetMetrics(parts.registry),
     )
     await service.start()
     stack.push_async_callback(service.stop)

@@ -114,6 +114,7 @@ class EdgeService:
             self._new_session_id(), socket, session, self._forward, self._take_step, self.settings.limits, self._clock
         )
         self._connections[connection.session_id] = connection
+        self.metrics.connections.inc()
         self.metrics.sockets.set(len(self._connections))
         try:
             await connection.run()
