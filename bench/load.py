@@ -206,6 +206,7 @@ async def open_loop(all_: list[Talker], result: Result, rate: float, seconds: fl
     started = time.perf_counter()
     total = int(rate * seconds)
     places = [0] * len(all_)
+    lengths = [length * (n + 1) // len(all_) for n in range(len(all_))]  # the first streams end one after the other
     for talker in all_:
         talker.stream = talker.new_id()
     while result.sent < total:
@@ -214,13 +215,13 @@ async def open_loop(all_: list[Talker], result: Result, rate: float, seconds: fl
             n = result.sent // BURST % len(all_)
             talker, first = all_[n], places[n] + 1
             count = min(BURST, total - result.sent)
-            if pieces := deltas(talker.channel, talker.stream, range(first, min(first + count, length + 1))):
+            if pieces := deltas(talker.channel, talker.stream, range(first, min(first + count, lengths[n] + 1))):
                 talker.socket.send(*pieces)
             places[n] += len(pieces)
             if len(pieces) < count:
-                text = TOKEN * length if length else FINAL_TEXT
+                text = TOKEN * lengths[n] or FINAL_TEXT
                 talker.send_final(talker.stream, text, started + result.sent / rate)
-                talker.stream, places[n] = talker.new_id(), 0
+                talker.stream, places[n], lengths[n] = talker.new_id(), 0, length
             result.sent += len(pieces) + (len(pieces) < count)
         await asyncio.sleep(0.001)
     result.seconds = time.perf_counter() - started

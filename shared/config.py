@@ -25,6 +25,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     upload_bytes: Positive = 50 * MIB
     handshake_seconds: Seconds = 10.0
     hello_seconds: Seconds = 10.0
+    idle_seconds: Seconds = 75.0
     lease_seconds: Seconds = 3600.0
     stream_bytes: Positive = 256 * KIB
     stream_seconds: Seconds = 600.0
@@ -82,6 +83,7 @@ class SettingError(ValueError):
     """A setting has a wrong value; the message names it and says what it takes."""
 
 
+_LIMIT_PREFIX: Final = "SLUICE_LIMIT_"
 _FIELDS: Final = {field.encode_name: field for field in msgspec.structs.fields(Settings) if field.name != "limits"}
 _LIMITS: Final = {field.encode_name: field for field in msgspec.structs.fields(Limits)}
 
@@ -105,10 +107,13 @@ def load(flags: Mapping[str, object], env: Mapping[str, str], config: Path | Non
         raw = given if given is not None else env.get(_env_name(name), table.get(name))
         if raw is not None:
             values[name] = _convert(raw, field.type, _env_name(name))
+    known = {f"{_LIMIT_PREFIX}{name.upper()}" for name in _LIMITS}
+    if unknown := sorted(name for name in env if name.startswith(_LIMIT_PREFIX) and name not in known):
+        raise SettingError(f"{', '.join(unknown)}: no such limit; `sluice doctor` lists them")
     limits = {
-        name: _convert(raw, field.type, f"SLUICE_LIMIT_{name.upper()}")
+        name: _convert(raw, field.type, f"{_LIMIT_PREFIX}{name.upper()}")
         for name, field in _LIMITS.items()
-        if (raw := env.get(f"SLUICE_LIMIT_{name.upper()}", limits_table.get(name))) is not None
+        if (raw := env.get(f"{_LIMIT_PREFIX}{name.upper()}", limits_table.get(name))) is not None
     }
     return Settings(**values, limits=Limits(**limits))
 

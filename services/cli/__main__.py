@@ -336,6 +336,8 @@ def _logging(*, embedded: bool) -> None:
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    # It logs the subprotocols that a client offers, among which some put their token (field report 45).
+    logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
 
 
 def main() -> None:

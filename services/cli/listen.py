@@ -27,7 +27,7 @@ class Listening(Struct, frozen=True):
 
 @contextlib.asynccontextmanager
 async def listen(
-    app: web.Application, host: str, port: int, handshake_seconds: float, clock: Clock
+    app: web.Application, host: str, port: int, handshake_seconds: float, idle_seconds: float, clock: Clock
 ) -> AsyncIterator[Listening]:
     """Serves an application.
 
@@ -36,7 +36,8 @@ async def listen(
         host: address to listen on.
         port: 0 picks a free one.
         handshake_seconds: a connection that has sent no whole request by then is cut.
-        clock: for that deadline.
+        idle_seconds: one that has sent a request is cut so long after its end, unless the next is whole by then.
+        clock: for the first of these deadlines.
     """
     silent: dict[RequestHandler, float] = {}
 
@@ -46,7 +47,14 @@ async def listen(
         return await handler(request)
 
     app.middlewares.append(note)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=2.0, handler_cancellation=True)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        handle_signals=False,
+        shutdown_timeout=2.0,
+        handler_cancellation=True,
+        keepalive_timeout=idle_seconds,
+    )
     await runner.setup()
     server = runner.server
     assert server is not None  # noqa: S101 - set up above

@@ -296,7 +296,14 @@ async def _edge(stack: contextlib.AsyncExitStack, parts: Parts) -> Listening:
     app.add_routes(EdgeHttp(edge, parts.records, parts.files, clock).routes())
     await edge.start()
     listening = await stack.enter_async_context(
-        listen(app, settings.host, settings.port, settings.limits.handshake_seconds, clock)
+        listen(
+            app,
+            settings.host,
+            settings.port,
+            settings.limits.handshake_seconds,
+            settings.limits.idle_seconds,
+            clock,
+        )
     )
     stack.push_async_callback(edge.stop)
     stack.push_async_callback(console.close)
@@ -311,7 +318,7 @@ async def _admin(stack: contextlib.AsyncExitStack, parts: Parts, main: Listening
     app.add_routes(admin_routes(parts.registry, parts.probes))
     port = 9464 if settings.admin_port is None else settings.admin_port
     return await stack.enter_async_context(
-        listen(app, settings.host, port, settings.limits.handshake_seconds, parts.clock)
+        listen(app, settings.host, port, settings.limits.handshake_seconds, settings.limits.idle_seconds, parts.clock)
     )
 
 

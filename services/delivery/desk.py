@@ -82,6 +82,10 @@ class Desk:
         """Whether the call may be made: durable when it returns, and nobody else has got ahead with it."""
         return await _durably(lambda: self._intents.add(intent), self._clock)
 
+    async def reopen(self, channel: str, message_id: str) -> None:
+        """A refused message gets one more try, by an operator; durable when it returns."""
+        await _durably(lambda: self._records.ledger.reopen(channel, message_id), self._clock)
+
     async def write(self, update: LedgerUpdate) -> None:
         """Durable when it returns."""
         await _durably(lambda: self._updates.add(update), self._clock)

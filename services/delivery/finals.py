@@ -151,6 +151,8 @@ class Finals:
                 return await self._end(attempt, known, GiveUp("delivery_uncertain", detail))
             case Go(receipts, preview):
                 attempt.receipts, attempt.preview = list(receipts), preview
+                if claimed.entry.state == "rejected":
+                    await self._desk.reopen(item.channel, attempt.message_id)
         return await self._send_parts(attempt, known, target, traits)
 
     async def _send_parts(self, attempt: Attempt, known: Known, target: Target, traits: Traits) -> Wait | None:
@@ -237,7 +239,6 @@ class Finals:
                 tuple(attempt.receipts),
                 self._worker_id,
                 self._clock.now(),
-                attempt.forced,
             )
         )
 

@@ -11,8 +11,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from msgspec import Struct
+
 from shared.clock import Clock
-from shared.records.model import Claimed
+from shared.records.model import Claimed, Receipt
 from shared.wire.items import Item
 from shared.wire.packets import ChatMessage, Packet
 
@@ -61,6 +63,13 @@ class Job:
         return self.packet.payload.message_id if isinstance(self.packet, ChatMessage) else ""
 
 
+class Shown(Struct, frozen=True):
+    """A preview that this worker has put up: no final has come since, or the lane would have forgotten it."""
+
+    sequence: int
+    handle: Receipt
+
+
 @dataclass(slots=True, eq=False)
 class Lane:
     """The work of one channel.
@@ -70,7 +79,7 @@ class Lane:
         resume: the parked work is due.
         spill: what waited here is being parked; nothing that came later may be handled before that is done.
         tails: finals that have landed and are being concluded, by message_id.
-        shown: the previews of running streams: message_id to the sequence shown.
+        shown: the previews of running streams, by message_id.
         preview_after: no preview before this (monotonic).
     """
 
@@ -81,7 +90,7 @@ class Lane:
     resume: bool = False
     spill: asyncio.Task[None] | None = None
     tails: dict[str, Tail] = field(default_factory=dict)
-    shown: dict[str, int] = field(default_factory=dict)
+    shown: dict[str, Shown] = field(default_factory=dict)
     preview_after: float = 0.0
     worker: asyncio.Task[None] | None = None
 
@@ -231,7 +240,7 @@ class Lanes:
                     await self._worker.resume(lane)
                     continue
                 job = lane.jobs.popleft()
-                if running := lane.tails.get(job.final_id):  # a repeat of what is just being concluded
+                while running := lane.tails.get(job.final_id):  # a repeat of what is just being concluded, or buried
                     await asyncio.wait([running])
                 tail = await self._worker.work(lane, job)
                 if tail is None:

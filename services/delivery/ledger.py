@@ -68,7 +68,7 @@ def judge(claimed: Claimed, print_: str, *, keyed: bool, forced: bool = False) -
         return Repeat()
     if entry.state == "rejected" and not forced:
         return SameRefusal(entry.code, entry.detail)
-    if _may_have_left(entry) and not keyed and not forced:
+    if _may_have_left(entry) and not keyed:
         return Uncertain(entry.receipts)
     return Go(entry.receipts, entry.preview)
 

@@ -7,10 +7,10 @@ and once the ledger has a final nothing edits it. A preview that cannot be shown
 from services.delivery.activity import ActivityBoard
 from services.delivery.channels import Channels, Known
 from services.delivery.desk import Desk
-from services.delivery.lanes import Lane
+from services.delivery.lanes import Lane, Shown
 from services.delivery.targets.port import Part, Target, TargetError, Throttled
 from shared.clock import Clock
-from shared.records.model import LedgerEntry, LedgerUpdate, Receipt
+from shared.records.model import LedgerUpdate, Receipt
 from shared.telemetry.metrics import DeliveryMetrics
 from shared.wire.codec import shown_text
 from shared.wire.items import Item
@@ -57,16 +57,17 @@ class Previews:
         if not (await target.traits(known.binding)).edits:
             return
         newest = await self._desk.text(item.channel, message_id)
-        shown = lane.shown.get(message_id, 0)
-        if newest is None or newest[1] <= shown:
+        shown = lane.shown.get(message_id)
+        if newest is None or (shown is not None and newest[1] <= shown.sequence):
             return
-        entry = await self._desk.find(item.channel, message_id)
-        if entry is not None and entry.state != "preview":
-            lane.shown.pop(message_id, None)
-            return
+        handle = shown.handle if shown is not None else None
+        if shown is None and (entry := await self._desk.find(item.channel, message_id)) is not None:
+            if entry.state != "preview":
+                return
+            handle = entry.preview[0] if entry.preview else None
         text = shown_text(newest[0])
-        if text.strip() and await self._put(lane, known, target, entry, message_id, text):
-            lane.shown[message_id] = newest[1]
+        if text.strip() and (handle := await self._put(lane, known, target, handle, message_id, text)):
+            lane.shown[message_id] = Shown(newest[1], handle)
 
     async def interrupted(self, lane: Lane, message_id: str) -> None:
         """The stream died without its final: one last edit says so (contract.md, Delivery)."""
@@ -86,27 +87,26 @@ class Previews:
         await self._remember(entry.channel, entry.message_id, entry.preview, code="interrupted")
 
     async def _put(
-        self, lane: Lane, known: Known, target: Target, entry: LedgerEntry | None, message_id: str, text: str
-    ) -> bool:
-        handle = entry.preview[0] if entry is not None and entry.preview else None
+        self, lane: Lane, known: Known, target: Target, handle: Receipt | None, message_id: str, text: str
+    ) -> Receipt | None:
         part = Part(message_id, 0, f"{message_id}.preview", text)
         try:
             if handle is None:
-                receipt = await target.send(known.binding, part)
-                await self._remember(lane.channel, message_id, (receipt,))
+                handle = await target.send(known.binding, part)
+                await self._remember(lane.channel, message_id, (handle,))
             else:
                 await target.edit(known.binding, handle, part)
         except Throttled as error:
             lane.preview_after = self._clock.monotonic() + (error.retry_after or DEFAULT_PAUSE)
             self._metrics.shed(known.channel.card_id)
-            return False
+            return None
         except TargetError as error:
             lane.preview_after = self._clock.monotonic() + DEFAULT_PAUSE
             self._metrics.failed(known.channel.card_id, type(error).__name__)
-            return False
+            return None
         self._activity.clear(lane.channel)
         self._metrics.previews.inc()
-        return True
+        return handle
 
     async def _remember(self, channel: str, message_id: str, handles: tuple[Receipt, ...], code: str = "") -> None:
         update = LedgerUpdate(channel, message_id, "preview", (), -1, handles, 0, code, "", "", self._clock.now())

@@ -79,6 +79,8 @@ class Connection:
             match frame.type:
                 case WSMsgType.TEXT:
                     await self._receive(frame.data)
+                case WSMsgType.BINARY if self._is_too_early(frame.data):
+                    await self.close(TOO_BIG, "too large before hello")
                 case WSMsgType.BINARY:
                     self.push(replies.error("invalid_packet", "packets are text frames"))
                 case WSMsgType.PING:
@@ -115,17 +117,10 @@ class Connection:
         """Closes without waiting for the peer; what is owed to it is sent again when it returns."""
         if self._writer is not None:
             self._writer.cancel()
-        self._closer = asyncio.create_task(self._abort(code, reason))
-
-    async def _abort(self, code: int, reason: str) -> None:
-        transport = self._socket._req.transport if self._socket._req else None  # noqa: SLF001 - aiohttp has no abort
-        closing = asyncio.create_task(self._socket.close(code=code, message=reason.encode()[:120], drain=False))
-        await asyncio.wait([closing], timeout=1.0)
-        if transport is not None:
-            transport.abort()
+        self._closer = asyncio.create_task(abort(self._socket, code, reason))
 
     async def _receive(self, raw: bytes) -> None:
-        if not self.session.helloed and len(raw) > BEFORE_HELLO_BYTES:
+        if self._is_too_early(raw):
             await self.close(TOO_BIG, "too large before hello")
             return
         try:
@@ -141,6 +136,9 @@ class Connection:
                 await self._take(self, step, packet, raw)
             else:
                 await self._do(step)
+
+    def _is_too_early(self, data: bytes) -> bool:
+        return not self.session.helloed and len(data) > BEFORE_HELLO_BYTES
 
     async def _do(self, step: Step) -> None:
         match step:
@@ -163,3 +161,12 @@ class Connection:
             self._waiting_bytes = 0
         finally:
             self._writer = None
+
+
+async def abort(socket: web.WebSocketResponse, code: int, reason: str) -> None:
+    """Closes a socket whose peer may never answer."""
+    transport = socket._req.transport if socket._req else None  # noqa: SLF001 - aiohttp has no abort
+    closing = asyncio.create_task(socket.close(code=code, message=reason.encode()[:120], drain=False))
+    await asyncio.wait([closing], timeout=1.0)
+    if transport is not None:
+        transport.abort()

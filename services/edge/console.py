@@ -7,11 +7,13 @@ sends `{"text": "...", "message_id": "..."}` and gets `{"event":"sent","message_
 import asyncio
 import contextlib
 import secrets
+from collections import deque
 
 import msgspec
 from aiohttp import WSMsgType, web
 from msgspec import Struct
 
+from services.edge.connection import TRY_AGAIN_LATER, abort
 from services.edge.http import is_authorized, refusal
 from services.edge.intake import Intake
 from shared.clock import Clock
@@ -40,6 +42,48 @@ class Sent(Struct, frozen=True, tag_field="event", tag="sent"):
 
     message_id: str
     status: str
+
+
+class Viewer:
+    """A page that shows a channel: one that takes nothing is closed at the cap and holds up nobody (invariant 5).
+
+    Args:
+        socket: the prepared WebSocket.
+        most_bytes: the most that may wait for it.
+    """
+
+    def __init__(self, socket: web.WebSocketResponse, most_bytes: int) -> None:
+        self.socket = socket
+        self._most_bytes = most_bytes
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._writer: asyncio.Task[None] | None = None
+
+    def show(self, frame: bytes) -> None:
+        """Sends a frame as soon as the page takes it."""
+        if self.socket.closed:
+            return
+        self._waiting.append(frame)
+        self._waiting_bytes += len(frame)
+        if self._waiting_bytes > self._most_bytes:
+            self._drop()
+            self._writer = asyncio.create_task(abort(self.socket, TRY_AGAIN_LATER, "too slow"))
+        elif self._writer is None:
+            self._writer = asyncio.create_task(self._write())
+
+    def _drop(self) -> None:
+        if self._writer is not None:
+            self._writer.cancel()
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
+    async def _write(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            while self._waiting:
+                frame = self._waiting.popleft()
+                await self.socket.send_frame(frame, WSMsgType.TEXT)
+                self._waiting_bytes -= len(frame)
+        self._writer = None
 
 
 class Console:
@@ -72,7 +116,7 @@ class Console:
         self._keys = keys
         self._limits = limits
         self._clock = clock
-        self._viewers: dict[str, set[web.WebSocketResponse]] = {}
+        self._viewers: dict[str, set[Viewer]] = {}
 
     def routes(self) -> list[web.RouteDef]:
         """The one route."""
@@ -80,17 +124,13 @@ class Console:
 
     async def show(self, item: Item) -> None:
         """An event of a channel that somebody here may be looking at."""
-        for socket in list(self._viewers.get(item.channel, ())):
-            try:
-                await asyncio.wait_for(socket.send_frame(item.raw, WSMsgType.TEXT), timeout=5.0)
-            except (ConnectionError, TimeoutError):
-                await socket.close(code=1013)
+        for viewer in self._viewers.get(item.channel, ()):
+            viewer.show(item.raw)
 
     async def close(self) -> None:
         """Closes every viewer with 1012."""
-        for sockets in list(self._viewers.values()):
-            for socket in list(sockets):
-                await socket.close(code=1012, message=b"restarting")
+        viewers = [viewer for viewers in self._viewers.values() for viewer in viewers]
+        await asyncio.gather(*(viewer.socket.close(code=1012, message=b"restarting") for viewer in viewers))
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         """One viewer."""
@@ -104,7 +144,8 @@ class Console:
             return refusal(429, "busy", "too many viewers")
         socket = web.WebSocketResponse(heartbeat=30.0, compress=False, max_msg_size=self._limits.packet_bytes)
         await socket.prepare(request)
-        viewers.add(socket)
+        viewer = Viewer(socket, self._limits.send_buffer_bytes)
+        viewers.add(viewer)
         beat = asyncio.create_task(self._announce(channel.channel_id))
         try:
             for row in await self._records.transcript.find(channel.channel_id, 0, KEPT):
@@ -114,7 +155,7 @@ class Console:
                     await self._typed(socket, channel.channel_id, frame.data)
         finally:
             beat.cancel()
-            viewers.discard(socket)
+            viewers.discard(viewer)
             if not viewers:
                 self._viewers.pop(channel.channel_id, None)
         return socket

@@ -6,7 +6,7 @@ The rules (`verdict`, `backoff`) are pure; `ChannelSender` runs them for one cha
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -57,17 +57,29 @@ class ChannelSender:
         self._limits = limits
         self._clock = clock
         self._due = asyncio.Event()
+        self._woken = asyncio.Event()
         self._in_flight = ""
-        self._answer: asyncio.Future[AckPayload] | None = None
+        self._ack: AckPayload | None = None
+        self._pausing = False
+        self._has_moved = False
 
     def kick(self) -> None:
         """There may be something new to send."""
         self._due.set()
 
-    def acked(self, reply_to: str, ack: AckPayload) -> None:
-        """XAgent answered; an answer to an earlier transmission of the same message counts as well."""
-        if self._answer is not None and not self._answer.done() and ack.message_id == self._in_flight:
-            self._answer.set_result(ack)
+    def moved(self) -> None:
+        """The channel is on another socket now, or on none: no answer will come on the old one, so no wait for it."""
+        self._has_moved = True
+        self._woken.set()
+
+    def acked(self, ack: AckPayload) -> None:
+        """XAgent answered; an answer to an earlier transmission of the same message counts as well.
+
+        So does one that comes in the pause between two transmissions, unless it only asks for another.
+        """
+        if ack.message_id == self._in_flight and not (self._pausing and verdict(ack) == "again"):
+            self._ack = ack
+            self._woken.set()
 
     async def run(self) -> None:
         """Returns when there is nothing left to send."""
@@ -84,36 +96,44 @@ class ChannelSender:
         attempt = 0
         while self._clock.now() < row.expires_at:
             attempt += 1
-            answer = self._transmit(row)
-            if answer is None:
+            if not self._transmit(row):
                 return False
-            ack = await self._await(answer)
-            match verdict(ack):
-                case "accepted":
-                    await self._records.outbox.settle(self._channel, row.message_id, "accepted")
-                    return True
-                case "rejected":
-                    code = ack.code if ack else ""
-                    await self._records.outbox.settle(self._channel, row.message_id, "rejected", code)
-                    return True
-                case "again":
-                    await self._records.outbox.attempted(self._channel, row.message_id)
-                    await self._clock.sleep(backoff(attempt, self._limits))
+            if await self._settle(row, await self._answer(self._limits.inbound_ack_seconds)):
+                return True
+            self._pausing = True
+            await self._records.outbox.attempted(self._channel, row.message_id)
+            if await self._settle(row, await self._answer(backoff(attempt, self._limits))):
+                return True
         return True
 
-    def _transmit(self, row: OutboxRow) -> asyncio.Future[AckPayload] | None:
-        """Sends the message in a new packet; None when no socket has the channel any more."""
-        answer: asyncio.Future[AckPayload] = asyncio.get_running_loop().create_future()
-        self._in_flight, self._answer = row.message_id, answer
-        frame = replies.packet("chat.message", msgspec.Raw(row.payload), channel=self._channel)
-        return answer if self._push(frame) else None
+    def _transmit(self, row: OutboxRow) -> bool:
+        """Sends the message in a new packet; False when no socket has the channel any more."""
+        self._in_flight, self._ack, self._pausing, self._has_moved = row.message_id, None, False, False
+        return self._push(replies.packet("chat.message", msgspec.Raw(row.payload), channel=self._channel))
 
-    async def _await(self, answer: asyncio.Future[AckPayload]) -> AckPayload | None:
-        timer = asyncio.ensure_future(self._clock.sleep(self._limits.inbound_ack_seconds))
-        either: list[asyncio.Future[Any]] = [answer, timer]
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            return answer.result() if answer.done() else None
-        finally:
-            timer.cancel()
-            self._answer = None
+    async def _answer(self, seconds: float) -> AckPayload | None:
+        """What xAgent says within that time; nothing when the channel moves first."""
+        if self._ack is None and not self._has_moved:
+            self._woken.clear()
+            either = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._wake())]
+            try:
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for one in either:
+                    one.cancel()
+        ack, self._ack = self._ack, None
+        return ack
+
+    async def _wake(self) -> None:
+        await self._woken.wait()
+
+    async def _settle(self, row: OutboxRow, ack: AckPayload | None) -> bool:
+        match verdict(ack):
+            case "accepted":
+                await self._records.outbox.settle(self._channel, row.message_id, "accepted")
+            case "rejected":
+                code = ack.code if ack else ""
+                await self._records.outbox.settle(self._channel, row.message_id, "rejected", code)
+            case "again":
+                return False
+        return True

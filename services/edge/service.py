@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 RESTARTING: Final = 1012
 POLICY_VIOLATION: Final = 1008
 PREFETCH: Final = 64
+STOP_SECONDS: Final = 2.0
 
 
 class EdgeService:
@@ -87,10 +88,20 @@ class EdgeService:
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*(c.close(RESTARTING, "restarting") for c in list(self._connections.values())))
-        for _, task in list(self._senders.values()):
-            task.cancel()
+        await self._stop_senders()
         if self._subscription is not None:
             await self._subscription.stop()
+
+    async def _stop_senders(self) -> None:
+        """What was answered is written down before we go, so that no message comes again after its ack."""
+        self._routes.clear()
+        for sender, _ in self._senders.values():
+            sender.moved()
+        tasks = [task for _, task in self._senders.values()]
+        if tasks:
+            _, rest = await asyncio.wait(tasks, timeout=STOP_SECONDS)
+            for task in rest:
+                task.cancel()
 
     async def serve(self, card_id: str, socket: web.WebSocketResponse) -> None:
         """Runs one prepared socket to its end."""
@@ -140,7 +151,7 @@ class EdgeService:
             case Settle(ack):
                 sender = self._senders.get(ack.connector_channel_id)
                 if sender is not None:
-                    sender[0].acked(ack.reply_to, ack.payload)
+                    sender[0].acked(ack.payload)
             case Ask(asked):
                 try:
                     await self._answer(connection, asked)
@@ -209,6 +220,8 @@ class EdgeService:
         if opened.moved_from is not None:
             self._move(channel, *opened.moved_from)
         session.opened(channel)
+        if self._routes.get(channel) is not connection and (running := self._senders.get(channel)) is not None:
+            running[0].moved()
         self._routes[channel] = connection
         payload = {"connector_channel_id": channel, "connection_descriptor": self.descriptor_of(opened.channel)}
         self._reply(connection, packet, payload, channel)

@@ -2,19 +2,18 @@
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
+import asyncpg
+from sqlalchemy import text
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import SQLAlchemyError
 
-from shared.records.database import Database, read_url
+from shared.records.database import Database, make_engine, read_url
 from shared.records.records import Records
 
 __all__ = ["Records", "migrate", "open_records"]
-
-_alembic = threading.Lock()  # it keeps what it is doing in globals of the process
 
 
 @contextlib.asynccontextmanager
@@ -37,12 +36,27 @@ async def migrate(url: str) -> None:
     Raises:
         ValueError: as `open_records`.
     """
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    config.attributes["url"] = read_url(url)
-    await asyncio.to_thread(_upgrade, config)
+    wanted = read_url(url)
+    if await _version(wanted) == _newest():
+        return
+    from shared.records.migrations.upgrade import upgrade  # noqa: PLC0415 - see there
+
+    await asyncio.to_thread(upgrade, wanted)
 
 
-def _upgrade(config: Config) -> None:
-    with _alembic:
-        command.upgrade(config, "head")
+def _newest() -> str:
+    """The revision of the last migration: they are named r<revision>_<what>.py."""
+    versions = Path(__file__).parent / "migrations" / "versions"
+    return max(path.stem for path in versions.glob("r*.py"))[1:].partition("_")[0]
+
+
+async def _version(url: URL) -> str:
+    """The revision of a database; empty where there is none yet, or it cannot be read."""
+    engine = make_engine(url)
+    try:
+        async with engine.connect() as connection:
+            return str(await connection.scalar(text("SELECT version_num FROM alembic_version")) or "")
+    except (SQLAlchemyError, asyncpg.PostgresError, OSError):
+        return ""  # the migration finds out what is wrong, and says so
+    finally:
+        await engine.dispose()

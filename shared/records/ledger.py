@@ -21,7 +21,7 @@ _CLAIM: Final = {**_KEY, "f": "text", "t": "float8"}
 _UPDATE: Final = {
     **_CLAIM, "s": "text", "r": "text", "i": "int", "p": "text", "w": "int", "k": "text", "d": "text", "h": "text"
 }  # fmt: skip
-_INTENT: Final = {**_KEY, "i": "int", "r": "text", "h": "text", "t": "float8", "x": "bool"}
+_INTENT: Final = {**_KEY, "i": "int", "r": "text", "h": "text", "t": "float8"}
 _CLAIM_ATTEMPTS: Final = 5
 _receipts = msgspec.json.Decoder(tuple[Receipt, ...])
 
@@ -48,9 +48,8 @@ _UPSERT: Final = (
     "WHEN 'rejected' THEN ledger.state <> 'done' ELSE true END"
 )
 _INTEND: Final = (
-    "UPDATE ledger SET state = 'open', intent = r.i, holder = r.h, updated_at = r.t FROM {rows} WHERE channel = r.c "
-    "AND message_id = r.m AND receipts = r.r AND (state = 'open' AND intent = -1 "
-    "OR state = 'open' AND intent = r.i AND holder = r.h OR state = 'rejected' AND r.x) "
+    "UPDATE ledger SET intent = r.i, holder = r.h, updated_at = r.t FROM {rows} WHERE channel = r.c "
+    "AND message_id = r.m AND state = 'open' AND receipts = r.r AND (intent = -1 OR (intent = r.i AND holder = r.h)) "
     "RETURNING channel, message_id"
 )
 _SELECT: Final = f"SELECT {_OLD} FROM {{rows}} JOIN ledger AS l ON l.channel = r.c AND l.message_id = r.m"  # noqa: S608
@@ -132,6 +131,15 @@ class LedgerRecords:
         if rows:
             await self._db.write_rows(self._upsert, _json(rows))
 
+    async def reopen(self, channel: str, message_id: str) -> None:
+        """Opens a refused row again, with the receipts it has; nothing where it is not refused."""
+        statement = text(
+            "UPDATE ledger SET state = 'open', code = '', detail = '' "
+            "WHERE channel = :channel AND message_id = :message_id AND state = 'rejected'"
+        )
+        async with self._db.writing() as connection:
+            await connection.execute(statement, {"channel": channel, "message_id": message_id})
+
     async def intend(self, intents: Sequence[Intent]) -> list[bool]:
         """Writes down that calls are about to be made; False for one that another worker has got ahead with.
 
@@ -145,7 +153,6 @@ class LedgerRecords:
                 "r": _json(intent.receipts),
                 "h": intent.holder,
                 "t": intent.at,
-                "x": intent.forced,
             }
             for intent in sorted(intents, key=lambda intent: (intent.channel, intent.message_id))
         ]

@@ -81,7 +81,6 @@ class Intent(Struct, frozen=True):
         ordinal: the part.
         receipts: what has landed before it.
         holder: the worker that is about to make it.
-        forced: an operator wants it although the message has ended rejected.
     """
 
     channel: str
@@ -90,7 +89,6 @@ class Intent(Struct, frozen=True):
     receipts: tuple[Receipt, ...]
     holder: str
     at: float
-    forced: bool = False
 
 
 class LedgerUpdate(Struct, frozen=True):

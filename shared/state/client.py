@@ -13,7 +13,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Generic, TypeVar, cast
 
-from fakeredis import FakeAsyncRedis, FakeServer
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -177,6 +176,8 @@ async def open_state(url: str, *, pool_size: int = POOL_SIZE) -> AsyncGenerator[
 
 
 def _memory() -> Redis:
+    from fakeredis import FakeAsyncRedis, FakeServer  # noqa: PLC0415 - a role of the fleet has no use for it
+
     return cast("Redis", FakeAsyncRedis(server=FakeServer()))
 
 

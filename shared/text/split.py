@@ -39,7 +39,7 @@ def split_text(text: str, limit: int, unit: Unit) -> list[str]:
     while start < len(text):
         end = start + fitting(text, start, limit, unit)
         if end < len(text):
-            end = _cut(text, start, end)
+            end = best_break(text, start, end)
         parts.append(text[start:end])
         start = end
     return parts
@@ -71,16 +71,11 @@ def fitting(text: str, start: int, limit: int, unit: Unit) -> int:
     return len(window)
 
 
-def _whole(encoded: bytes, limit: int) -> bytes:
-    """The first `limit` bytes, less the character that would be cut."""
-    end = min(limit, len(encoded))
-    while end < len(encoded) and encoded[end] & 0xC0 == 0x80:  # noqa: PLR2004 - a continuation byte
-        end -= 1
-    return encoded[:end]
+def best_break(text: str, start: int, end: int) -> int:
+    """The best place in (start, end] to cut, where `end` is the last place that fits and text follows it.
 
-
-def _cut(text: str, start: int, end: int) -> int:
-    """The best place in (start, end]. The coarse ones count in the second half only, lest parts grow tiny."""
+    The coarse ones count in the second half only, lest parts grow tiny.
+    """
     middle = start + (end - start) // 2
     for marks in _COARSE:
         at = _after_last(text, marks, middle, end)
@@ -89,6 +84,14 @@ def _cut(text: str, start: int, end: int) -> int:
     first = _NOT_SPACE.search(text, start, end)
     at = _after_last(text, _WORDS, first.start(), end) if first else 0
     return at or _unhalved(text, start, last_boundary(text, start, end))
+
+
+def _whole(encoded: bytes, limit: int) -> bytes:
+    """The first `limit` bytes, less the character that would be cut."""
+    end = min(limit, len(encoded))
+    while end < len(encoded) and encoded[end] & 0xC0 == 0x80:  # noqa: PLR2004 - a continuation byte
+        end -= 1
+    return encoded[:end]
 
 
 def _after_last(text: str, marks: tuple[str, ...], low: int, high: int) -> int:

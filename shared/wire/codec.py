@@ -77,8 +77,10 @@ def _decode_slowly(raw: bytes, first_error: Exception | None) -> tuple[Packet, b
     about = _about(document)
     _check_type(document, about)
     if b"\\u" in raw:
-        document = _apply_text_policy(document, about)
-        raw = msgspec.json.encode(document)
+        try:
+            raw = msgspec.json.encode(_apply_text_policy(document, about))
+        except (RecursionError, OverflowError) as error:
+            raise WireError("invalid_packet", _say(error), about) from error
     elif first_error is not None:
         raise WireError("invalid_packet", _say(first_error), about) from first_error
     try:

@@ -18,6 +18,9 @@ Id = Annotated[str, Meta(min_length=1, max_length=256)]
 """An identifier: 1 to 256 characters."""
 MaybeId = Annotated[str, Meta(max_length=256)]
 
+Integer = Annotated[int, Meta(ge=-(2**53), le=2**53)]
+"""What every reader of JSON holds exactly (field report 42)."""
+
 
 class Envelope(Struct, frozen=True, tag_field="type", kw_only=True, omit_defaults=True):
     """What every packet carries.
@@ -36,7 +39,7 @@ class Envelope(Struct, frozen=True, tag_field="type", kw_only=True, omit_default
     request_id: MaybeId = ""
     reply_to: MaybeId = ""
     connector_channel_id: MaybeId = ""
-    time: int = 0
+    time: Integer = 0
 
 
 class _NoIdentity(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -56,8 +59,8 @@ class File(Struct, frozen=True, kw_only=True, omit_defaults=True):
     file_ref: Id
     filename: str = ""
     mime_type: str = ""
-    byte_size: int | None = None
-    expires_at: int | None = None
+    byte_size: Integer | None = None
+    expires_at: Integer | None = None
     download_url: str = ""
     data: UnsetType = UNSET
     base64: UnsetType = UNSET
@@ -70,7 +73,7 @@ class MessagePayload(_NoIdentity, frozen=True, kw_only=True, omit_defaults=True)
     message_id: Id
     text: str = ""
     files: tuple[File, ...] = ()
-    created_at: int = 0
+    created_at: Integer = 0
 
 
 class DeltaPayload(_NoIdentity, frozen=True, kw_only=True, omit_defaults=True):

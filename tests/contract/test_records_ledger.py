@@ -112,6 +112,20 @@ async def test_a_worker_that_was_away_undoes_nothing(records: Records) -> None:
     assert (held.state, held.receipts, held.intent) == ("done", receipts("r0"), -1)
 
 
+async def test_a_refused_row_can_be_opened_again_and_no_other(records: Records) -> None:
+    """One more try by an operator goes on after the parts that have landed."""
+    await records.ledger.update([written("refused", "rejected", receipts=receipts("r0"), code="x", fingerprint="f1")])
+    await records.ledger.update([written("done", "done", receipts=receipts("r0"))])
+    for name in ("refused", "done", "unknown"):
+        await records.ledger.reopen("c", name)
+    refused, done, unknown = await records.ledger.get([("c", name) for name in ("refused", "done", "unknown")])
+    assert refused is not None
+    assert (refused.state, refused.receipts, refused.intent, refused.code) == ("open", receipts("r0"), -1, "")
+    assert done is not None
+    assert (done.state, unknown) == ("done", None)
+    assert await records.ledger.intend([Intent("c", "refused", 1, receipts("r0"), "w1", NOW)]) == [True]
+
+
 async def test_several_updates_of_one_key_in_a_batch_end_as_the_last_and_keep_the_fingerprint(records: Records) -> None:
     await records.ledger.update(
         [
@@ -196,16 +210,3 @@ async def test_batches_that_meet_on_the_same_rows_never_deadlock(url: str) -> No
                 two.ledger.claim([claim(key) for key in keys[::-3]]),
             )
         assert None not in await one.ledger.get([("c", key) for key in keys])
-
-
-async def test_an_operator_may_intend_what_has_ended_rejected(records: Records) -> None:
-    """Forced, the row is open again with the intent in it; unforced, or done, it is refused."""
-    await records.ledger.claim([claim("refused"), claim("done")])
-    await records.ledger.update([written("refused", "rejected"), written("done", "done")])
-    unforced = [Intent("c", name, 0, (), "w1", NOW) for name in ("refused", "done")]
-    assert await records.ledger.intend(unforced) == [False, False]
-    forced = [Intent("c", name, 0, (), "w1", NOW, forced=True) for name in ("refused", "done")]
-    assert await records.ledger.intend(forced) == [True, False]
-    (entry,) = await records.ledger.get([("c", "refused")])
-    assert entry is not None
-    assert (entry.state, entry.intent) == ("open", 0)

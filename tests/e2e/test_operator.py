@@ -10,15 +10,16 @@ import pytest
 
 from shared.agent.client import AgentClient
 from tests.support.process import API_KEY, Recording, embedded, started, until
+from tests.support.redis import free_port
 
 
-async def sluice(folder: Path, *arguments: str) -> str:
+async def sluice(folder: Path, *arguments: str, **settings: str) -> str:
     """Runs the command on the same data folder; returns what it prints."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "services.cli", *arguments, "--data-dir", str(folder / "data")),
-        env=environment | {"COLUMNS": "400", "SLUICE_PARTITIONS": "4"},
+        env=environment | {"COLUMNS": "400", "SLUICE_PARTITIONS": "4"} | settings,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -79,3 +80,22 @@ async def test_parked_work_and_the_outbox_are_shown_and_dropped_with_a_record(tm
             assert channel not in await sluice(tmp_path, "parked")
             await sluice(tmp_path, "outbox", "drop", f"{channel}/p1")
             assert "no dead letter" in await sluice(tmp_path, "dead-letters", "show", "nonsense")
+
+
+async def test_the_doctor_says_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
+    """Each dependency by name, every limit, exit code 1; a password in a URL is not shown."""
+    nobody = f"127.0.0.1:{free_port()}"
+    well = await sluice(tmp_path, "doctor")
+    assert "wrong" not in well
+    assert "limit text_bytes" in well
+    ill = await sluice(
+        tmp_path,
+        "doctor",
+        SLUICE_BUS_URL=f"amqp://guest:hidden@{nobody}/",
+        SLUICE_STATE_URL=f"redis://:hidden@{nobody}/0",
+        SLUICE_RECORDS_URL=f"postgresql://u:hidden@{nobody}/x",
+    )
+    for setting in ("SLUICE_BUS_URL", "SLUICE_STATE_URL", "SLUICE_RECORDS_URL"):
+        assert setting in ill
+    assert "hidden" not in ill
+    assert "Traceback" not in ill

@@ -54,6 +54,11 @@ def test_an_intent_without_receipt_is_uncertain_only_where_there_is_no_key() -> 
     assert judge(found("open", intent=1, receipts=(R0,)), "f", keyed=True) == Go((R0,))
 
 
+def test_even_an_operator_does_not_repeat_a_call_that_may_have_left() -> None:
+    """The one more try died during its call: uncertain again, and for the operator to decide again."""
+    assert judge(found("open", intent=1, receipts=(R0,)), "f", keyed=False, forced=True) == Uncertain((R0,))
+
+
 def test_an_intent_with_its_receipt_is_settled() -> None:
     """The part has landed."""
     assert judge(found("open", intent=0, receipts=(R0,)), "f", keyed=False) == Go((R0,))
