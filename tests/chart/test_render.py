@@ -2,6 +2,7 @@ import re
 import tomllib
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import helm_python
 import kubernetes_validate
@@ -10,8 +11,10 @@ import yaml
 from kubernetes_validate.utils import all_versions
 
 from services.cli.__main__ import app
+from services.cli.roles import require_fleet
 from shared.cards import build_of, cards
 from shared.config import load
+from shared.crypto import Keyring
 from shared.wire.ids import delivery_queue, stream_queue
 from tests.chart.charts import (
     CASES,
@@ -173,6 +176,22 @@ def test_migrations_come_before_the_rest_and_need_nothing_of_it() -> None:
     assert container["command"] == ["sluice", "migrate"]
     assert "envFrom" not in container
     assert of_kind(render(values_of("trial")), "Job") == []  # there is no database yet; the roles wait and migrate
+
+
+def test_a_trial_makes_up_secrets_that_the_roles_take() -> None:
+    """The key is a key, the URLs name the trial's own servers and their ports, and no two trials share a password."""
+    manifests = render(values_of("trial"))
+    (secret,) = of_kind(manifests, "Secret")
+    made: dict[str, str] = secret["stringData"]
+    require_fleet(load({}, {key: value for key, value in made.items() if key.startswith("SLUICE_")}))
+    assert Keyring.parse(made["SLUICE_SECRET_KEY"])
+    services = {m["metadata"]["name"]: {p["port"] for p in m["spec"]["ports"]} for m in of_kind(manifests, "Service")}
+    for name in (key for key in made if key.endswith("_URL")):
+        url = urlsplit(made[name])
+        assert url.port in services[url.hostname or ""], name
+        assert url.password == made["PASSWORD"], name
+    (other,) = of_kind(render(values_of("trial")), "Secret")
+    assert other["stringData"].items().isdisjoint(made.items())
 
 
 @pytest.mark.parametrize(("recording", "card"), [(True, "im.recording"), (False, "im.console")])
