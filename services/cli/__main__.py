@@ -16,6 +16,7 @@ from services.cli import doctor as doctoring
 from services.cli import operate
 from services.cli.roles import ALL_ROLES, Role, complete, require_fleet
 from services.cli.serve import serve
+from services.cli.smoke import carry
 from services.conformance import Options, check
 from shared.config import SettingError, Settings, load
 from shared.crypto import Keyring
@@ -253,15 +254,50 @@ def conformance(
 
 
 @app.command
-def doctor(*, data_dir: DataDir = None, config: Config = None) -> None:
-    """Check every dependency and setting, and say what is wrong; exits 1 when something is.
+def smoke(
+    url: str,
+    *,
+    api_key: str = "",
+    timeout: float = 10.0,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Carry one streamed message through a running Sluice, as xAgent would; exits 1 unless it is accepted.
+
+    Examples:
+        sluice smoke http://127.0.0.1:8080/im.recording
+        sluice smoke https://sluice.example.org/im.console --api-key …
 
     Args:
+        url: the base URL of a Card that needs no signing in: im.recording or im.console.
+        api_key: the system key (from the settings).
+        timeout: seconds to wait for one answer.
+        data_dir: where the embedded API key is kept.
+        config: a TOML file of settings.
+    """
+    key = api_key or complete(_settings({"data_dir": data_dir}, config)).api_keys[0]
+    carried = asyncio.run(carry(url, key, timeout))
+    status = carried.status or "failed"
+    out.print(f"{status} in {carried.seconds:.2f} s: {carried.detail}", soft_wrap=True, highlight=False)
+    if status != "accepted":
+        raise SystemExit(1)
+
+
+@app.command
+def doctor(*, wait: float = 0.0, data_dir: DataDir = None, config: Config = None) -> None:
+    """Check every dependency and setting, and say what is wrong; exits 1 when something is.
+
+    Examples:
+        sluice doctor
+        sluice doctor --wait 120
+
+    Args:
+        wait: seconds to look again for, once a second, until all is well; the last look is printed.
         data_dir: where embedded state is kept.
         config: a TOML file of settings.
     """
     settings = complete(_settings({"data_dir": data_dir}, config))
-    if not asyncio.run(doctoring.examine(settings, out)):
+    if not asyncio.run(doctoring.examine_until(settings, out, wait)):
         raise SystemExit(1)
 
 

@@ -1,6 +1,8 @@
 """`sluice doctor`: asks every dependency, and says what is wrong and what to do."""
 
+import io
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
 
 import msgspec
 from rich.console import Console as Screen
@@ -14,6 +16,17 @@ from shared.files import open_files
 from shared.net.guard import AllowList
 from shared.records import migrate, open_records
 from shared.state.client import open_state
+
+AGAIN_SECONDS: Final = 1.0
+
+
+async def examine_until(settings: Settings, screen: Screen, seconds: float) -> bool:
+    """Looks again, unseen, until all is well or the time is up; prints the last look."""
+    clock = SystemClock()
+    until, unseen = clock.monotonic() + seconds, Screen(file=io.StringIO())
+    while clock.monotonic() < until and not await examine(settings, unseen):
+        await clock.sleep(AGAIN_SECONDS)
+    return await examine(settings, screen)
 
 
 async def examine(settings: Settings, screen: Screen) -> bool:
