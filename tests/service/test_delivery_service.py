@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from sqlalchemy.engine import URL
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.delivery.activity import ActivityBoard
 from services.delivery.answers import Answers
@@ -30,7 +32,8 @@ from shared.bus.port import Done, Message, Outcome, QueueKind
 from shared.clock import ManualClock
 from shared.config import Settings
 from shared.crypto import Keyring
-from shared.records import Records, migrate, open_records
+from shared.records import Records, migrate
+from shared.records.database import Database, read_url
 from shared.records.model import DeadLetter
 from shared.state.client import open_state
 from shared.state.streams import Streams
@@ -47,18 +50,47 @@ QUEUE = delivery_queue(0)
 STUCK = 20.0
 
 
+class WatchedDatabase(Database):
+    """Knows how many are waiting for it."""
+
+    def __init__(self, url: URL) -> None:
+        super().__init__(url)
+        self.busy = 0
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncGenerator[AsyncConnection]:
+        """See `Database.writing`."""
+        self.busy += 1
+        try:
+            async with super().writing() as connection:
+                yield connection
+        finally:
+            self.busy -= 1
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncGenerator[AsyncConnection]:
+        """See `Database.reading`."""
+        self.busy += 1
+        try:
+            async with super().reading() as connection:
+                yield connection
+        finally:
+            self.busy -= 1
+
+
 class Fleet:
     """One partition, its records and its platform, an edge that hears the answers, and workers one after another."""
 
-    def __init__(self, stack: AsyncExitStack, records: Records, streams: Streams) -> None:
+    def __init__(self, stack: AsyncExitStack, database: WatchedDatabase, streams: Streams) -> None:
         self.clock = ManualClock()
         self.broker = MemoryBroker()
         self.bus = MemoryBus(self.clock, self.broker)
-        self.records = records
+        self.records = Records(database)
         self.target = FakeTarget(self.clock)
         self.answers: list[dict[str, Any]] = []
         self.dead: list[Message] = []
         self._stack = stack
+        self._database = database
         self._streams = streams
         self._workers = 0
 
@@ -128,22 +160,25 @@ class Fleet:
         """One bus message."""
         await self.bus.publish(QUEUE, Message(pack(items)))
 
-    async def until(self, holds: Callable[[], bool], *, step: float = 0.0, most: float = 0.0) -> float:
-        """Waits for it, the clock standing still or moved on in steps; returns how far it was moved."""
+    async def until(self, holds: Callable[[], bool], *, step: float = 0.0, most: float = 0.0) -> None:
+        """Lets everything run, and moves the clock on in steps, each when all is at rest, until it holds."""
         moved = 0.0
-        async with asyncio.timeout(STUCK):
-            while not holds():
-                assert moved <= most
-                await asyncio.sleep(0.003)  # the records answer from threads
-                await self.clock.advance(step)
-                moved += step
-        return moved
+        while True:
+            await self.rest()
+            if holds():
+                return
+            assert moved < most
+            await self.clock.advance(step)
+            moved += step
 
     async def rest(self) -> None:
-        """Lets the records answer whatever was asked of them: a lane's work is a handful of round trips."""
-        for _ in range(12):
-            await self.clock.settle()
-            await self.records.attempts.bump(["barrier"], 0.0)  # writers queue in order
+        """Until nobody waits for anything but the clock: the records answer from threads, all else in the loop."""
+        idle = 0
+        async with asyncio.timeout(STUCK):
+            while idle < 3:
+                await self.clock.settle()
+                idle = 0 if self._database.busy else idle + 1
+                await asyncio.sleep(0.001 if self._database.busy else 0)
 
     def acks(self) -> dict[str, tuple[str, str]]:
         """The first answer of each message: (status, code)."""
@@ -167,8 +202,10 @@ class Fleet:
 async def a_fleet(folder: Path) -> AsyncGenerator[Fleet]:
     url = f"sqlite:///{folder / 'records.db'}"
     await migrate(url)
-    async with open_records(url) as records, open_state("memory://") as state, AsyncExitStack() as stack:
-        fleet = Fleet(stack, records, Streams(state))
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(WatchedDatabase(read_url(url)))
+        state = await stack.enter_async_context(open_state("memory://"))
+        fleet = Fleet(stack, database, Streams(state))
         stack.push_async_callback(fleet.bus.close)
         await fleet.listen()
         yield fleet
@@ -323,6 +360,7 @@ async def test_a_running_message_that_is_tried_again_stays_ahead_of_what_was_put
     channel = await fleet.channel()
     fleet.target.bugs.add("first")
     await spill_behind_first(fleet, channel)
+    assert fleet.target.landed() == []
     fleet.target.bugs.clear()
     await fleet.until(lambda: len(fleet.acks()) == 3, step=0.25, most=60.0)
     assert fleet.target.landed() == ["first", "second", "third"]
