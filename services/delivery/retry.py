@@ -1,16 +1,16 @@
 """When to try again, when to step aside, when to give up. Pure."""
 
-import math
 import random
 from collections.abc import Callable
 
 from msgspec import Struct
 
+from services.delivery.retry_after import sane
 from services.delivery.targets.port import Failed, NeverLeft, Refused, TargetError, Throttled, Unknown
 from shared.config import Limits
 
-LONGEST_WAIT = 24 * 3600.0
-"""A platform that asks for more is asked again after a day; the message's own age ends it sooner."""
+SHORTEST_WAIT = 0.05
+"""A platform that says "at once" is not asked in a tight loop."""
 
 
 class Wait(Struct, frozen=True):
@@ -53,7 +53,7 @@ def after(
         case Unknown() if not repeatable:
             return GiveUp("delivery_uncertain", "no answer came, and the platform cannot be asked")
         case Throttled(retry_after=given):
-            code, seconds = "target_rate_limited", _sane(given)
+            code, seconds = "target_rate_limited", _asked(given)
         case NeverLeft() | Failed() | Unknown():
             code, seconds = "target_delivery_failed", None
         case _:
@@ -66,8 +66,6 @@ def after(
     return Wait(seconds, code)
 
 
-def _sane(seconds: float | None) -> float | None:
-    """Absent, negative and nonsense mean "you choose"; huge is capped (field report 22)."""
-    if seconds is None or not math.isfinite(seconds) or seconds < 0:
-        return None
-    return min(max(seconds, 0.05), LONGEST_WAIT)
+def _asked(seconds: float | None) -> float | None:
+    kept = sane(seconds)
+    return None if kept is None else max(kept, SHORTEST_WAIT)

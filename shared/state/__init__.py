@@ -1,1 +1,1 @@
-"""What the fleet shares while it works: leases, stream text and the recording target, in Redis or in process."""
+"""What the fleet shares while it works (leases, budgets, streams, the recording target), in Redis or in process."""

@@ -4,7 +4,6 @@ import base64
 import binascii
 import hashlib
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import aiohttp
@@ -12,6 +11,7 @@ import msgspec
 from standardwebhooks import Webhook
 from yarl import URL
 
+from services.delivery import retry_after
 from services.delivery.targets.port import (
     Binding,
     Failed,
@@ -151,7 +151,7 @@ class WebhookTarget:
             return Receipt(part.ordinal, part.key, len(part.text))
         error: TargetError
         if status == TOO_MANY:
-            error = Throttled(retry_after(response.headers.get("retry-after"), self._clock.now()))
+            error = Throttled(retry_after.of_header(response.headers, self._clock.now()))
         elif status in RETRIED or status >= 500:  # noqa: PLR2004 - the 5xx class
             error = Failed(f"the receiver answered {status}")
         else:
@@ -167,17 +167,3 @@ def is_secret(secret: str) -> bool:
         return len(base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)) in SECRET_BYTES
     except (binascii.Error, ValueError):
         return False
-
-
-def retry_after(header: str | None, now: float) -> float | None:
-    """Seconds to wait, of a Retry-After in seconds or as a date; None where it is absent or nonsense."""
-    if not header:
-        return None
-    try:
-        return float(header)
-    except ValueError:
-        pass
-    try:
-        return max(parsedate_to_datetime(header).timestamp() - now, 0.0)
-    except (ValueError, TypeError, OverflowError):
-        return None
