@@ -19,9 +19,11 @@ import uvloop
 
 from bench import load
 from bench.systems import Baseline, Servers, Sluice, System, servers
+from tests.support.otlp import receiving
 
 SOCKETS = 50
 WINDOW = 16
+SCENARIOS = "idle,deltas,finals,slow,open"
 Figures = dict[str, list[float]]
 
 
@@ -45,10 +47,10 @@ class Run:
         self.figures: Figures = defaultdict(list)
         self.counts: list[dict[str, Any]] = []
 
-    async def closed(self, kind: str) -> None:
+    async def closed(self, kind: str, *systems: System) -> None:
         """Closed loops, in turns."""
         for _ in range(self.rounds):
-            for system in (self.baseline, self.fabric):
+            for system in systems:
                 result = load.Result()
                 talkers = await load.talkers(system.url, system.headers, system.card, SOCKETS, result)
                 before, cpu = await self._edge_counts(), self._cpu(system)
@@ -136,24 +138,42 @@ async def run(rounds: int, seconds: float, only: set[str], folder: Path) -> Run:
     """Starts everything, runs the scenarios, stops everything."""
     async with servers() as having, Baseline.started(having) as baseline, Sluice.started(having, folder) as fabric:
         made = Run(having, fabric, baseline, rounds, seconds)
-        await _scenarios(made, only)
+        await _scenarios(made, only, folder)
         return made
 
 
-async def _scenarios(made: Run, only: set[str]) -> None:
+async def _scenarios(made: Run, only: set[str], folder: Path) -> None:
     await asyncio.sleep(3)
     if "idle" in only:
         await made.idle(1000)
     if "deltas" in only or "open" in only:
-        await made.closed("deltas")
+        await made.closed("deltas", made.baseline, made.fabric)
     if "finals" in only:
-        await made.closed("finals")
+        await made.closed("finals", made.baseline, made.fabric)
     for _ in range(made.rounds if "slow" in only else 0):
         for system in (made.baseline, made.fabric):
             await made.open("500/s", system, 500, 0)
     for _ in range(made.rounds if "open" in only else 0):
         rate = 10 * made.median("closed deltas/baseline")
         await made.open("10x", made.fabric, rate, 50)
+    if "traces" in only:
+        await _traces(made, folder)
+
+
+async def _traces(made: Run, folder: Path) -> None:
+    """The fleet against the same fleet with tracing on and one packet in a hundred sampled, in turns."""
+    async with receiving() as receiver:
+        settings = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
+            "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+            "OTEL_TRACES_SAMPLER_ARG": "0.01",
+        }
+        async with Sluice.started(made.having, folder, "traced", **settings) as traced:
+            await asyncio.sleep(3)
+            for kind in ("deltas", "finals"):
+                made.figures[f"closed {kind}/sluice"].clear()
+                await made.closed(kind, made.fabric, traced)
+        made.figures["spans received"].append(len(receiver.spans))
 
 
 def report(made: Run) -> str:
@@ -164,6 +184,8 @@ def report(made: Run) -> str:
         ("open loop at 10x, p99", made.median("10x p99 ms/sluice"), "<= 50 ms"),
         ("500/s, p50", made.median("500/s p50 ms/sluice") / made.median("500/s p50 ms/baseline"), "<= 5 x"),
         ("idle socket", made.median("idle socket KiB/sluice"), "<= 16 KiB"),
+        ("deltas, traced / not", made.median("closed deltas/traced") / made.median("closed deltas/sluice"), ">= 0.95"),
+        ("finals, traced / not", made.median("closed finals/traced") / made.median("closed finals/sluice"), ">= 0.95"),
         ("edge publishes a packet", made.median("edge publishes per packet, deltas"), "<= 0.02"),
     ]
     lines = ["| figure | measured | to reach |", "|---|---|---|"]
@@ -178,7 +200,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=4, help="rounds of each scenario and system (default 4)")
     parser.add_argument("--seconds", type=float, default=5, help="length of each load (default 5)")
-    parser.add_argument("--only", default="idle,deltas,finals,slow,open", help="scenarios, comma-separated")
+    parser.add_argument(
+        "--only", default=SCENARIOS, help="some of idle, deltas, finals, slow, open, traces (default: all but traces)"
+    )
     parser.add_argument("--out", type=Path, help="write figures and counts as JSON")
     parser.add_argument("--logs", type=Path, help="keep the logs of the fleet's processes in this folder")
     given = parser.parse_args()

@@ -147,10 +147,10 @@ return out
 class Sluice:
     """The fleet with every role in a process of its own and everything on."""
 
-    name = "sluice"
     card = "im.recording"
 
-    def __init__(self, redis: Redis, fleet: Fleet) -> None:
+    def __init__(self, redis: Redis, fleet: Fleet, name: str) -> None:
+        self.name = name
         self.headers = {"Authorization": f"Bearer {API_KEY}"}
         self.url = ""
         self.fleet = fleet
@@ -159,20 +159,23 @@ class Sluice:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def started(cls, having: Servers, folder: Path, **env: str) -> AsyncIterator["Sluice"]:
-        """Runs its processes."""
+    async def started(cls, having: Servers, folder: Path, name: str = "sluice", **env: str) -> AsyncIterator["Sluice"]:
+        """Runs its processes; another name is another fleet beside it, with a vhost and databases of its own."""
+        own = name == "sluice"
+        bus = having.rabbit.url if own else await asyncio.to_thread(having.rabbit.add_vhost)
+        state = having.redis.url if own else having.redis.url.removesuffix("0") + "1"
         database = "bench_" + secrets.token_hex(6)
         connection = await asyncpg.connect(having.postgres.url)
         await connection.execute(f"CREATE DATABASE {database}")
         await connection.close()
         records = having.postgres.url.rsplit("/", 1)[0] + "/" + database
-        fleet = Fleet(folder, having.rabbit.url, having.redis.url, records, **env)
-        async with Redis.from_url(having.redis.url) as redis:
-            system = cls(redis, fleet)
+        fleet = Fleet(folder, bus, state, records, **env)
+        async with Redis.from_url(state) as redis:
+            system = cls(redis, fleet, name)
             try:
-                edge = await fleet.add("edge", "edge")
+                edge = await fleet.add("edge", f"{name}-edge")
                 for role in ("delivery", "aggregator", "listener"):
-                    await fleet.add(role, role)
+                    await fleet.add(role, f"{name}-{role}")
                 system.url = edge.url.replace("http", "ws", 1) + "/im.recording/ws"
                 yield system
             finally:
@@ -185,7 +188,7 @@ class Sluice:
 
     def cpu(self) -> dict[str, float]:
         """See `System.cpu`."""
-        return {role: cpu_of(process.pid) for role, process in self.fleet.processes.items()}
+        return {key.removeprefix(f"{self.name}-"): cpu_of(p.pid) for key, p in self.fleet.processes.items()}
 
     async def calls(self) -> list[tuple[str, str]]:
         """See `System.calls`: the last send or edit of each message is its complete text."""
@@ -200,7 +203,7 @@ class Sluice:
 
     async def metric(self, role: str, name: str, **labels: str) -> float:
         """The sum of a metric at a role's /metrics."""
-        url = self.fleet.processes[role].admin_url
+        url = self.fleet.processes[f"{self.name}-{role}"].admin_url
         async with aiohttp.ClientSession() as session, session.get(f"{url}/metrics") as answer:
             text = await answer.text()
         return sum(
@@ -212,5 +215,5 @@ class Sluice:
 
     def rss(self, role: str) -> int:
         """Resident bytes of a role."""
-        lines = Path(f"/proc/{self.fleet.processes[role].pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{self.fleet.processes[f'{self.name}-{role}'].pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))

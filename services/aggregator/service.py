@@ -15,6 +15,7 @@ from shared.config import Settings
 from shared.state.client import StateUnavailable
 from shared.state.streams import Streams
 from shared.telemetry.metrics import StreamMetrics
+from shared.telemetry.traces import NO_SPAN, Facts, Span, SpanName, Traces
 from shared.wire import notes, replies
 from shared.wire.codec import decode_trusted, delta_bytes
 from shared.wire.ids import delivery_queue, edge_queue, partition_of, stream_queue
@@ -48,6 +49,7 @@ class AggregatorService:
         streams: the shared state.
         clock: time.
         metrics: what is counted.
+        traces: spans of windows.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class AggregatorService:
         streams: Streams,
         clock: Clock,
         metrics: StreamMetrics,
+        traces: Traces,
     ) -> None:
         self._settings = settings
         self._limits = settings.limits
@@ -66,6 +69,7 @@ class AggregatorService:
         self._streams = streams
         self._clock = clock
         self._metrics = metrics
+        self._traces = traces
         self._hot: dict[Key, Stream] = {}
         self._unshown: dict[Key, Item] = {}
         self._windows: dict[int, Batcher[list[Item], None]] = {}
@@ -134,14 +138,23 @@ class AggregatorService:
         by_stream: dict[Key, list[Delta]] = {}
         for delta in deltas:
             by_stream.setdefault((delta[0].channel, delta[1].payload.message_id), []).append(delta)
+        span = self._span(deltas)
         await self._load_missing(by_stream)
         refused = {key: self._apply(key, stream_deltas) for key, stream_deltas in by_stream.items()}
         refused |= await self._store(by_stream)
+        span.end("stored")
         await self._refuse({key: refusals for key, refusals in refused.items() if refusals})
         self._note_now(by_stream)
         self._metrics.windows.inc()
         self._metrics.open.set(len(self._hot))
         return [None] * len(batches)
+
+    def _span(self, deltas: list[Delta]) -> Span:
+        """One span for the window, in the trace of its first traced delta, linked to all the others."""
+        traced = [item.trace for item, _ in deltas if item.trace]
+        if not traced:
+            return NO_SPAN
+        return self._traces.child(traced[0], SpanName.FLUSH, Facts(items=len(deltas)), traced[1:])
 
     async def _load_missing(self, by_stream: dict[Key, list[Delta]]) -> None:
         """A stream that begins in this window need not be looked up; one that goes on must be."""

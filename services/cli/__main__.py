@@ -21,6 +21,7 @@ from services.conformance import Options, check
 from shared.config import SettingError, Settings, load
 from shared.crypto import Keyring
 from shared.records import migrate as migrate_records
+from shared.telemetry.traces import current_ids
 
 app = App(
     name="sluice",
@@ -330,12 +331,20 @@ def _root(settings: Settings, url: str | None) -> str:
     return (url or settings.public_url or f"http://{settings.host}:{settings.port}").rstrip("/")
 
 
+def _name_trace(record: logging.LogRecord) -> bool:
+    trace_id, span_id = current_ids()
+    record.ids = f" trace_id={trace_id} span_id={span_id}" if trace_id else ""
+    return True
+
+
 def _logging(*, embedded: bool) -> None:
     logging.basicConfig(
         level=logging.WARNING if embedded else logging.INFO,
         stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s%(ids)s",
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_name_trace)
     # It logs the subprotocols that a client offers, among which some put their token (field report 45).
     logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
 

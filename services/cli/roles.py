@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -57,13 +58,22 @@ from shared.state.client import State, open_state
 from shared.state.leases import Leases
 from shared.state.script_board import Board
 from shared.state.streams import Streams
-from shared.telemetry.metrics import BusMetrics, DeliveryMetrics, EdgeMetrics, StreamMetrics
+from shared.telemetry.metrics import (
+    BusMetrics,
+    DeliveryMetrics,
+    EdgeMetrics,
+    FleetMetrics,
+    ProcessMetrics,
+    StreamMetrics,
+)
+from shared.telemetry.traces import Traces, traces_of
 from shared.wire.ids import namer
 
 log = logging.getLogger(__name__)
 
 Role = Literal["edge", "delivery", "aggregator", "listener"]
 COLLECT_EVERY = 20_000
+LAG_SECONDS = 0.5
 ALL_ROLES: tuple[Role, ...] = ("edge", "delivery", "aggregator", "listener")
 
 
@@ -82,10 +92,11 @@ class Parts:
     guard: Guard
     bus_metrics: BusMetrics
     probes: Probes
+    traces: Traces
 
     def outgoing(self, role: Role) -> Outgoing:
         """A batched way onto the bus."""
-        outgoing = Outgoing(self.bus, self.clock)
+        outgoing = Outgoing(self.bus, self.clock, traces=self.traces)
         self.bus_metrics.watch(role, outgoing)
         return outgoing
 
@@ -146,20 +157,11 @@ async def run(settings: Settings, roles: tuple[Role, ...]) -> AsyncIterator[Runn
         state = await stack.enter_async_context(open_state(settings.state_url))
         bus = await stack.enter_async_context(open_bus(settings.bus_url, clock))
         files = open_files(settings.files_url)
+        traces = stack.enter_context(traces_of(roles[0] if len(roles) == 1 else "up", os.environ))
         registry = CollectorRegistry()
-        parts = Parts(
-            settings,
-            clock,
-            registry,
-            bus,
-            state,
-            records,
-            files,
-            keyring,
-            Guard(allow),
-            BusMetrics(registry),
-            Probes(clock),
-        )
+        metrics, probes = BusMetrics(registry), Probes(clock)
+        guard = Guard(allow)
+        parts = Parts(settings, clock, registry, bus, state, records, files, keyring, guard, metrics, probes, traces)
         parts.probes.add("bus", _bus_probe(bus))
         parts.probes.add("state", state.ping)
         parts.probes.add("records", records.check)
@@ -167,7 +169,16 @@ async def run(settings: Settings, roles: tuple[Role, ...]) -> AsyncIterator[Runn
         main = await _start(stack, parts, roles)
         admin = await _admin(stack, parts, main)
         _quiet_collector()
+        lag = asyncio.create_task(_measure_lag(ProcessMetrics(registry), clock), name="event-loop lag")
+        stack.push_async_callback(_end, lag)
         yield Running(settings, main, admin)
+
+
+async def _measure_lag(metrics: ProcessMetrics, clock: Clock) -> None:
+    while True:
+        due = clock.monotonic() + LAG_SECONDS
+        await clock.sleep(LAG_SECONDS)
+        metrics.lag.set(max(clock.monotonic() - due, 0.0))
 
 
 def _quiet_collector() -> None:
@@ -195,7 +206,14 @@ async def _housekeeping(stack: contextlib.AsyncExitStack, parts: Parts) -> None:
     outgoing = parts.outgoing("listener")
     stack.push_async_callback(outgoing.close)
     service = Housekeeping(
-        parts.settings, parts.bus, outgoing, parts.records, parts.files, Leases(parts.state), parts.clock
+        parts.settings,
+        parts.bus,
+        outgoing,
+        parts.records,
+        parts.files,
+        Leases(parts.state),
+        parts.clock,
+        FleetMetrics(parts.registry),
     )
     await service.start()
     stack.push_async_callback(service.stop)
@@ -213,9 +231,8 @@ async def _delivery(stack: contextlib.AsyncExitStack, parts: Parts) -> None:
     answers = Answers(outgoing, parts.records)
     outgoing.on_unroutable = answers.unroutable
     worker_id = namer("delivery")()
-    finals = Finals(
-        worker_id, targets, channels, desk, answers, trail, settings.limits, public_url(settings), clock, metrics
-    )
+    url, traces = public_url(settings), parts.traces
+    finals = Finals(worker_id, targets, channels, desk, answers, trail, settings.limits, url, clock, metrics, traces)
     activity = ActivityBoard(settings.limits.activity_seconds, clock, metrics)
     worker = LaneWorker(
         settings.limits,
@@ -223,12 +240,13 @@ async def _delivery(stack: contextlib.AsyncExitStack, parts: Parts) -> None:
         desk,
         answers,
         finals,
-        Previews(targets, channels, desk, activity, clock, metrics),
+        Previews(targets, channels, desk, activity, clock, metrics, parts.traces),
         activity,
         Control(targets, channels, parts.records, answers, clock),
         Tools(targets, finals, desk, answers),
         clock,
         metrics,
+        parts.traces,
     )
     service = DeliveryService(settings, parts.bus, parts.records, targets, channels, worker, activity, clock, metrics)
     await service.start()
@@ -240,7 +258,7 @@ async def _aggregator(stack: contextlib.AsyncExitStack, parts: Parts) -> None:
     outgoing = parts.outgoing("aggregator")
     stack.push_async_callback(outgoing.close)
     service = AggregatorService(
-        parts.settings, parts.bus, outgoing, _streams(parts), parts.clock, StreamMetrics(parts.registry)
+        parts.settings, parts.bus, outgoing, _streams(parts), parts.clock, StreamMetrics(parts.registry), parts.traces
     )
     await service.start()
     stack.push_async_callback(service.stop)
@@ -280,6 +298,7 @@ async def _edge(stack: contextlib.AsyncExitStack, parts: Parts) -> Listening:
         parts.records,
         clock,
         EdgeMetrics(parts.registry),
+        parts.traces,
     )
     intake = Intake(parts.records, edge, settings.limits, clock)
     leases = Leases(parts.state)

@@ -25,10 +25,10 @@ class Answers:
         self._outgoing = outgoing
         self._records = records
 
-    async def reply(self, item: Item, raw: bytes) -> None:
+    async def reply(self, item: Item, raw: bytes, trace: str = "") -> None:
         """Answers an item; nothing where nobody waits. An answer that is lost is asked for again by its sender."""
         if item.origin:
-            await self._offer(item.origin, Item(notes.SEND, item.card, item.channel, raw, trace=item.trace))
+            await self._offer(item.origin, Item(notes.SEND, item.card, item.channel, raw, trace=trace or item.trace))
 
     async def push(self, card: str, channel: str, edge_id: str, raw: bytes) -> None:
         """Sends what was not asked for, where the channel is open."""

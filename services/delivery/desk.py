@@ -98,6 +98,10 @@ class Desk:
         """Puts work aside; durable when it returns."""
         await _durably(lambda: self._parks.add(row), self._clock)
 
+    async def park_first(self, row: Parked) -> None:
+        """Puts work aside ahead of what is parked of its lane; durable when it returns."""
+        await _durably(lambda: self._records.parked.park_first(row), self._clock)
+
     async def bury(self, letter: DeadLetter) -> None:
         """Files a dead letter; durable when it returns."""
         await _durably(lambda: self._burials.add(letter), self._clock)

@@ -22,6 +22,7 @@ from shared.config import Limits
 from shared.records.errors import RecordsUnavailable
 from shared.records.model import Channel, Claim, Claimed, DeadLetter, Intent, LedgerState, LedgerUpdate, Receipt
 from shared.telemetry.metrics import DeliveryMetrics
+from shared.telemetry.traces import NO_SPAN, Facts, Span, SpanName, Traces
 from shared.wire import replies
 from shared.wire.items import Item
 from shared.wire.packets import ChatMessage
@@ -45,6 +46,7 @@ class Attempt:
         forced: an operator asked for one more try.
         claimed: what the ledger said, where it was asked ahead.
         landed: every part is on the platform, and nobody has been told yet.
+        span: of this try.
     """
 
     item: Item
@@ -54,6 +56,7 @@ class Attempt:
     forced: bool = False
     claimed: Claimed | None = None
     landed: bool = False
+    span: Span = NO_SPAN
     receipts: list[Receipt] = field(default_factory=list)
     preview: tuple[Receipt, ...] = ()
 
@@ -82,6 +85,7 @@ class Finals:
         public_url: the root of the URLs that platforms fetch files from.
         clock: time.
         metrics: what is counted.
+        traces: spans of the calls.
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class Finals:
         public_url: str,
         clock: Clock,
         metrics: DeliveryMetrics,
+        traces: Traces,
     ) -> None:
         self._worker_id = worker_id
         self._targets = targets
@@ -107,6 +112,7 @@ class Finals:
         self._public_url = public_url
         self._clock = clock
         self._metrics = metrics
+        self._traces = traces
         self._conclusions: Batcher[Attempt, None] = Batcher(self._conclude)
 
     async def deliver(self, attempt: Attempt) -> Wait | None:
@@ -172,6 +178,7 @@ class Finals:
                 case GiveUp():
                     return await self._end(attempt, known, verdict)
                 case Taken():
+                    attempt.span.end("taken by another worker")
                     return None
                 case Wait(seconds) if seconds > self._limits.park_after_seconds:
                     return verdict
@@ -193,6 +200,7 @@ class Finals:
         landed = [attempt for attempt in attempts if attempt.landed]
         await self._desk.write_all([self._update(attempt, "done") for attempt in landed])
         for attempt in landed:
+            attempt.span.event("receipts durable")
             await self._step("after_receipt", attempt)
             await self._ack(attempt, "accepted")
             await self._step("before_settle", attempt)
@@ -212,16 +220,20 @@ class Finals:
             log.warning("another worker has got ahead: message=%s", attempt.message_id)
             return Taken()
         started = self._clock.monotonic()
+        facts = Facts(card=attempt.item.card, part=part.ordinal, attempt=attempt.tries + 1)
+        call = self._traces.child(attempt.span.trace, SpanName.CALL, facts)
         try:
             receipt = await target.edit(known.binding, shown, part) if shown else await target.send(known.binding, part)
         except TargetError as error:
             attempt.tries += 1
+            call.end(type(error).__name__)
             self._metrics.failed(attempt.item.card, type(error).__name__)
             age = self._clock.now() - attempt.item.at if not attempt.forced else 0.0
             verdict = retry.after(error, attempt.tries, age, self._limits, repeatable=repeatable)
             if isinstance(verdict, Wait) and not repeatable:
                 await self._write(attempt, "open")
             return verdict
+        call.end("receipt")
         self._metrics.called(attempt.item.card, self._clock.monotonic() - started)
         await self._step("after_call", attempt)
         attempt.receipts.append(receipt)
@@ -261,6 +273,7 @@ class Finals:
             at=self._clock.now(),
         )
         await self._desk.bury(letter)
+        attempt.span.event("dead letter")
         await self._write(attempt, "rejected", code=end.code, detail=detail)
         self._metrics.dead(end.code)
         await self._remove_preview(attempt, known)
@@ -337,7 +350,8 @@ class Finals:
             raw = replies.message_ack(
                 item.channel, packet.packet_id, attempt.message_id, status, request_id=packet.request_id
             )
-            await self._answers.reply(item, raw)
+            await self._answers.reply(item, raw, attempt.span.trace)
+        attempt.span.end(status)
         return None
 
     async def _reject(self, attempt: Attempt, code: str, detail: str) -> Wait | None:
@@ -345,7 +359,8 @@ class Finals:
         if attempt.answered:
             channel, packet_id = attempt.item.channel, attempt.packet.packet_id
             raw = replies.rejected(channel, packet_id, attempt.message_id, code, detail[:300], retryable=False)
-            await self._answers.reply(attempt.item, raw)
+            await self._answers.reply(attempt.item, raw, attempt.span.trace)
+        attempt.span.end(code)
         return None
 
     async def _step(self, step: DeliveryStep, attempt: Attempt) -> None:

@@ -64,10 +64,17 @@ class Job:
 
 
 class Shown(Struct, frozen=True):
-    """A preview that this worker has put up: no final has come since, or the lane would have forgotten it."""
+    """A preview that this worker has put up: no final has come since, or the lane would have forgotten it.
+
+    Attributes:
+        sequence: the last delta in it.
+        handle: what to edit.
+        digest: of the text that is there.
+    """
 
     sequence: int
     handle: Receipt
+    digest: int
 
 
 @dataclass(slots=True, eq=False)

@@ -1,7 +1,11 @@
 """What is done with one job of a lane: a final is delivered or parked, a preview shown, a control packet answered."""
 
+import asyncio
 import hashlib
 import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -21,6 +25,7 @@ from shared.records.model import DeadLetter, Parked
 from shared.records.records import Records
 from shared.state.client import StateUnavailable
 from shared.telemetry.metrics import DeliveryMetrics
+from shared.telemetry.traces import NO_SPAN, Facts, Span, SpanName, Traces, channel_hash
 from shared.wire import notes, replies
 from shared.wire.codec import decode_trusted
 from shared.wire.items import Item, pack, unpack
@@ -29,6 +34,7 @@ from shared.wire.packets import AuthCancel, AuthLogout, AuthStart, AuthStatus, C
 log = logging.getLogger(__name__)
 
 AWAY = (RecordsUnavailable, StateUnavailable)
+R = TypeVar("R")
 CLAIMS_AHEAD = 16
 PARKED_AT_ONCE = 16
 
@@ -42,6 +48,7 @@ class LaneWorker:
         desk, answers, finals, previews, activity, control, tools: the parts it directs.
         clock: time.
         metrics: what is counted.
+        traces: spans of the work.
     """
 
     def __init__(
@@ -57,6 +64,7 @@ class LaneWorker:
         tools: Tools,
         clock: Clock,
         metrics: DeliveryMetrics,
+        traces: Traces,
     ) -> None:
         self._limits = limits
         self._records = records
@@ -69,37 +77,26 @@ class LaneWorker:
         self._tools = tools
         self._clock = clock
         self._metrics = metrics
+        self._traces = traces
 
     async def work(self, lane: Lane, job: Job) -> Tail | None:
         """Does one job to its end, or parks it; a dependency that is away is waited for, a bug is buried."""
-        failures = 0
-        while True:
-            try:
-                return await self._do(lane, job)
-            except AWAY as error:
-                log.warning("waiting for a dependency: %s", error)
-                await self._clock.sleep(self._limits.retry_first_seconds)
-            except Exception as error:
-                failures += 1
-                log.exception("a job failed: channel=%s", lane.channel)
-                if failures >= self._limits.poison_attempts:
-                    await self.give_up(job.item, "handler_failed", type(error).__name__)
-                    return None
-                await self._clock.sleep(self._limits.retry_first_seconds * 2**failures)
+        behind = lane.parked  # what is spilled while this one runs is behind it, not ahead
+        return await self._persist(job.item, lambda: self._do(lane, job, behind=behind))
 
     async def resume(self, lane: Lane) -> None:
         """Works off what is parked of a lane, in order, as far as it goes."""
         while True:
-            rows = await self._parked_head(lane)
+            rows = await self._there(lambda: self._records.parked.head(lane.channel, PARKED_AT_ONCE))
             for row in rows:
                 if row.due_at > self._clock.now():
                     return
                 wait, tries = await self._retry(lane, row)
                 if wait is not None:
                     due = self._clock.now() + wait.seconds
-                    await self._records.parked.reschedule(row.id, due, tries, wait.reason)
+                    await self._there(partial(self._records.parked.reschedule, row.id, due, tries, wait.reason))
                     return
-                await self._records.parked.remove([row.id])
+                await self._there(partial(self._records.parked.remove, [row.id]))
             if not rows and lane.spill is None:  # nothing is left, and nothing is on its way there
                 lane.parked = False
                 return
@@ -137,7 +134,7 @@ class LaneWorker:
             )
             await self._answers.reply(item, raw)
 
-    async def _do(self, lane: Lane, job: Job) -> Tail | None:
+    async def _do(self, lane: Lane, job: Job, *, behind: bool) -> Tail | None:
         item, packet = job.item, job.packet
         match item.kind:
             case notes.PREVIEW if not lane.parked:
@@ -147,15 +144,15 @@ class LaneWorker:
             case notes.UNREGISTER:
                 await self._control.unregister(item)
             case notes.PACKET:
-                return await self._do_packet(lane, job, packet or decode_trusted(item.raw))
+                return await self._do_packet(lane, job, packet or decode_trusted(item.raw), behind=behind)
             case _:
                 pass
         return None
 
-    async def _do_packet(self, lane: Lane, job: Job, packet: Packet) -> Tail | None:
+    async def _do_packet(self, lane: Lane, job: Job, packet: Packet, *, behind: bool) -> Tail | None:
         item = job.item
         match packet:
-            case ChatMessage() if lane.parked:
+            case ChatMessage() if behind:
                 await self._park(lane, item, Wait(0.0, "behind parked work"), tries=0)
             case ChatMessage():
                 return await self._final(lane, job, packet)
@@ -171,11 +168,22 @@ class LaneWorker:
         if job.claimed is None:
             await self._claim_ahead(lane, job)
         attempt, job.claimed = Attempt(job.item, packet, claimed=job.claimed), None
-        wait = await self._send(lane, attempt)
-        if wait is not None:
-            await self._park(lane, job.item, wait, tries=attempt.tries)
-            return None
+        attempt.span = self._span(job.item, packet)
+        with attempt.span:
+            wait = await self._send(lane, attempt)
+            if wait is not None:
+                await self._park_running(lane, job.item, wait, attempt.tries)
+                attempt.span.end("parked")
+                return None
         return self._finals.conclude(attempt)
+
+    def _span(self, item: Item, packet: ChatMessage) -> Span:
+        """The time in the queues, and the work that begins now."""
+        if not item.trace:
+            return NO_SPAN
+        self._traces.child(item.trace, SpanName.QUEUE, Facts(), since=item.at).end()
+        facts = Facts(card=item.card, channel_hash=channel_hash(item.channel), message_id=packet.payload.message_id)
+        return self._traces.child(item.trace, SpanName.DELIVER, facts)
 
     async def _claim_ahead(self, lane: Lane, first: Job) -> None:
         """One look into the ledger for the finals that wait; a message_id that is there twice waits its turn."""
@@ -195,9 +203,28 @@ class LaneWorker:
             lane.shown.pop(attempt.message_id, None)
         return wait
 
+    async def _park_running(self, lane: Lane, item: Item, wait: Wait, tries: int) -> None:
+        """What has waited behind this one may have been spilled meanwhile, and must stay behind it."""
+        while lane.spill is not None:
+            await asyncio.wait([lane.spill])
+        if not lane.parked:
+            await self._park(lane, item, wait, tries=tries)
+            return
+        lane.spill = asyncio.current_task()  # so that nothing more is spilled while the order is made
+        try:
+            await self._desk.park_first(self._row(lane, item, wait, tries))
+        finally:
+            lane.spill = None
+        self._metrics.parks.inc()
+
     async def _park(self, lane: Lane, item: Item, wait: Wait, *, tries: int) -> None:
+        await self._desk.park(self._row(lane, item, wait, tries))
+        lane.parked = True
+        self._metrics.parks.inc()
+
+    def _row(self, lane: Lane, item: Item, wait: Wait, tries: int) -> Parked:
         now = self._clock.now()
-        row = Parked(
+        return Parked(
             channel=lane.channel,
             partition=lane.partition,
             card=item.card,
@@ -208,16 +235,29 @@ class LaneWorker:
             reason=wait.reason,
             kind="lane",
         )
-        await self._desk.park(row)
-        lane.parked = True
-        self._metrics.parks.inc()
 
-    async def _parked_head(self, lane: Lane) -> list[Parked]:
+    async def _there(self, work: Callable[[], Awaitable[R]]) -> R:
+        """Waits for a dependency that is away."""
         while True:
             try:
-                return await self._records.parked.head(lane.channel, PARKED_AT_ONCE)
-            except AWAY:
+                return await work()
+            except AWAY as error:
+                log.warning("waiting for a dependency: %s", error)
                 await self._clock.sleep(self._limits.retry_first_seconds)
+
+    async def _persist(self, item: Item, work: Callable[[], Awaitable[R]]) -> R | None:
+        """As `_there`; a bug is tried some times, with pauses, and then the item is filed."""
+        failures = 0
+        while True:
+            try:
+                return await self._there(work)
+            except Exception as error:
+                failures += 1
+                log.exception("a job failed: channel=%s", item.channel)
+                if failures >= self._limits.poison_attempts:
+                    await self.give_up(item, "handler_failed", type(error).__name__)
+                    return None
+                await self._clock.sleep(self._limits.retry_first_seconds * 2**failures)
 
     async def _retry(self, lane: Lane, row: Parked) -> tuple[Wait | None, int]:
         (item,) = unpack(row.item)
@@ -226,15 +266,13 @@ class LaneWorker:
             return None, row.attempts
         by_hand = row.kind == "retry"
         attempt = Attempt(item, packet, tries=row.attempts, answered=not by_hand, forced=by_hand)
-        while True:
-            try:
-                wait = await self._send(lane, attempt)
-            except AWAY:
-                await self._clock.sleep(self._limits.retry_first_seconds)
-                continue
-            if wait is None:
-                await self._finals.conclude(attempt)
-            return wait, attempt.tries
+        attempt.span = self._span(item, packet)
+        wait = await self._persist(item, lambda: self._send(lane, attempt))
+        if wait is None:
+            await self._persist(item, lambda: self._finals.conclude(attempt))
+        else:
+            attempt.span.end("parked")
+        return wait, attempt.tries
 
 
 def _note(item: Item) -> notes.PreviewDue:

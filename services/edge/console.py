@@ -27,6 +27,7 @@ from shared.wire.notes import TranscriptEvent
 
 VIEW_SECONDS = 60.0
 KEPT = 1000
+PAGE = 20
 VIEWERS_A_CHANNEL = 50
 
 
@@ -148,8 +149,7 @@ class Console:
         viewers.add(viewer)
         beat = asyncio.create_task(self._announce(channel.channel_id))
         try:
-            for row in await self._records.transcript.find(channel.channel_id, 0, KEPT):
-                await socket.send_frame(msgspec.json.encode(_event(row)), WSMsgType.TEXT)
+            await self._show_transcript(socket, channel.channel_id)
             async for frame in socket:
                 if frame.type is WSMsgType.TEXT:
                     await self._typed(socket, channel.channel_id, frame.data)
@@ -159,6 +159,14 @@ class Console:
             if not viewers:
                 self._viewers.pop(channel.channel_id, None)
         return socket
+
+    async def _show_transcript(self, socket: web.WebSocketResponse, channel: str) -> None:
+        """What there is so far, a page at a time: a line may be as long as a message."""
+        last = 0
+        while rows := await self._records.transcript.find(channel, last, PAGE):
+            for row in rows:
+                await socket.send_frame(msgspec.json.encode(_event(row)), WSMsgType.TEXT)
+            last = rows[-1].seq
 
     async def _announce(self, channel: str) -> None:
         while True:

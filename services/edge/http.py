@@ -218,5 +218,5 @@ async def _chunks(part: BodyPartReader) -> AsyncIterator[bytes]:
             yield chunk
     except _BROKEN as error:
         raise BrokenUploadError from error
-    if declared is not None and declared != str(size):
+    if not part.at_eof() or declared not in (None, str(size)):
         raise BrokenUploadError

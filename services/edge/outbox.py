@@ -82,13 +82,12 @@ class ChannelSender:
             self._woken.set()
 
     async def run(self) -> None:
-        """Returns when there is nothing left to send."""
+        """Returns when there is nothing left to send; holds one message at a time, however many channels wait."""
         while True:
             self._due.clear()
-            rows = await self._records.outbox.pending(self._channel, self._clock.now(), 16)
-            for row in rows:
-                if not await self._send_until_settled(row):
-                    return
+            rows = await self._records.outbox.pending(self._channel, self._clock.now(), 1)
+            if rows and not await self._send_until_settled(rows[0]):
+                return
             if not rows and not self._due.is_set():
                 return
 

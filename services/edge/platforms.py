@@ -1,5 +1,8 @@
 """What the platforms of this core send in: signed webhooks, and the recording target's control plane (contract.md)."""
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -56,6 +59,7 @@ class WebhookInbound:
         self._intake = intake
         self._files = files
         self._text_bytes = text_bytes
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
 
     def routes(self) -> list[web.RouteDef]:
         """The one route."""
@@ -78,9 +82,25 @@ class WebhookInbound:
         problem = self._problem(message)
         if problem:
             return refusal(400, "invalid_packet", problem)
-        return _accepted(await self._accept(channel, message))
+        async with self._turn(channel.channel_id):
+            return _accepted(await self._accept(channel, message))
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, channel: str) -> AsyncIterator[None]:
+        """One message of a channel at a time, as they came: a text waits for the slow file before it (report 6)."""
+        lock, users = self._turns.get(channel, (asyncio.Lock(), 0))
+        self._turns[channel] = lock, users + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._turns.pop(channel)
+            if users > 1:
+                self._turns[channel] = lock, users - 1
 
     async def _accept(self, channel: Channel, message: InMessage) -> Accepted:
+        if message.files and await self._records.outbox.get(channel.channel_id, message.message_id) is not None:
+            return "duplicate"  # its files are here already
         fetched = [await self._files.fetch(channel, f.url, f.filename, f.mime_type) for f in message.files]
         notes = [note for _, note in fetched if note]
         text = "\n".join([message.text, *notes]) if message.text else "\n".join(notes)

@@ -21,10 +21,11 @@ from shared.records.errors import NotOwned, RecordsUnavailable
 from shared.records.model import Channel
 from shared.records.records import Records
 from shared.telemetry.metrics import EdgeMetrics
+from shared.telemetry.traces import Facts, SpanName, Traces, channel_hash
 from shared.wire import notes, replies
 from shared.wire.ids import delivery_queue, edge_queue, namer, partition_of, stream_queue
 from shared.wire.items import Item, unpack
-from shared.wire.packets import ChannelClose, ChannelOpen, ChatMessage, DescriptorGet, Hello, Packet
+from shared.wire.packets import ChannelClose, ChannelOpen, ChatDelta, ChatMessage, DescriptorGet, Hello, Packet
 
 log = logging.getLogger(__name__)
 
@@ -55,11 +56,13 @@ class EdgeService:
         records: Records,
         clock: Clock,
         metrics: EdgeMetrics,
+        traces: Traces,
     ) -> None:
         self.edge_id = namer("edge")()
         self.cards = cards
         self.settings = settings
         self.metrics = metrics
+        self._traces = traces
         self._bus = bus
         self._outgoing = outgoing
         self._records = records
@@ -111,6 +114,7 @@ class EdgeService:
             self._new_session_id(), socket, session, self._forward, self._take_step, self.settings.limits, self._clock
         )
         self._connections[connection.session_id] = connection
+        self.metrics.connections.inc()
         self.metrics.sockets.set(len(self._connections))
         try:
             await connection.run()
@@ -163,8 +167,12 @@ class EdgeService:
     def _forward(self, connection: Connection, step: Forward, packet: Packet, raw: bytes) -> bool:
         queues = self._stream_queues if step.queue == "stream" else self._delivery_queues
         channel = packet.connector_channel_id
-        item = Item(notes.PACKET, connection.session.card_id, channel, raw, self.edge_id, self._clock.now())
-        return self._outgoing.offer(queues[step.partition], item)
+        card_id = connection.session.card_id
+        span = self._traces.begin(packet.traceparent, SpanName.RECEIVE, lambda: _facts(packet, card_id))
+        item = Item(notes.PACKET, card_id, channel, raw, self.edge_id, self._clock.now(), span.trace)
+        taken = self._outgoing.offer(queues[step.partition], item)
+        span.end("taken" if taken else "full")
+        return taken
 
     async def _forward_later(self, connection: Connection, step: Forward, packet: Packet, raw: bytes) -> None:
         """The queue is full: a message is refused for now; for the rest the socket waits, and TCP tells its sender."""
@@ -247,6 +255,7 @@ class EdgeService:
                 case notes.SEND:
                     if connection is not None:
                         connection.push(item.raw)
+                        self._traces.child(item.trace, SpanName.SEND, Facts(card=item.card)).end("sent")
                     elif item.origin != self.edge_id:
                         await self._pass_on(item)
                 case notes.DUE:
@@ -325,6 +334,16 @@ class EdgeService:
             ids = sorted({c.session.connector_id for c in self._connections.values() if c.session.helloed})
             with contextlib.suppress(RecordsUnavailable):
                 await self._records.connectors.touch(ids, self._clock.now())
+
+
+def _facts(packet: Packet, card_id: str) -> Facts:
+    payload = packet.payload if isinstance(packet, ChatMessage | ChatDelta) else None
+    return Facts(
+        card=card_id,
+        channel_hash=channel_hash(packet.connector_channel_id),
+        message_id="" if payload is None else payload.message_id,
+        packet_type=str(packet.__struct_config__.tag),
+    )
 
 
 async def _nobody(item: Item) -> None:

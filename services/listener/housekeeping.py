@@ -5,11 +5,12 @@ the broker gave up is filed where an operator finds it.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 
 from shared.bus.outgoing import Outgoing
-from shared.bus.port import Bus, Done, Message, Outcome, QueueKind, Subscription
+from shared.bus.port import Bus, BusError, Done, Message, Outcome, QueueKind, Subscription
 from shared.clock import Clock
 from shared.config import Settings
 from shared.files.port import FileStore, MissingFileError
@@ -18,8 +19,9 @@ from shared.records.model import DeadLetter
 from shared.records.records import Records
 from shared.state.client import StateUnavailable
 from shared.state.leases import Leases
+from shared.telemetry.metrics import FleetMetrics
 from shared.wire import notes
-from shared.wire.ids import DEAD_QUEUE, delivery_queue, namer, partition_of
+from shared.wire.ids import DEAD_QUEUE, delivery_queue, namer, partition_of, stream_queue
 from shared.wire.items import Item
 
 log = logging.getLogger(__name__)
@@ -42,6 +44,7 @@ class Housekeeping:
         files: whose bytes expire.
         leases: so that one process does it.
         clock: time.
+        metrics: what waits, as the one that leads sees it.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Housekeeping:
         files: FileStore,
         leases: Leases,
         clock: Clock,
+        metrics: FleetMetrics,
     ) -> None:
         self._settings = settings
         self._limits = settings.limits
@@ -62,6 +66,7 @@ class Housekeeping:
         self._files = files
         self._leases = leases
         self._clock = clock
+        self._metrics = metrics
         self._me = namer("listener")()
         self._leading_since: float | None = None
         self._subscription: Subscription | None = None
@@ -84,10 +89,12 @@ class Housekeeping:
         """One round, if this process leads."""
         if await self._leases.acquire(LEASE, self._me, LEASE_SECONDS) is None:
             self._leading_since = None
+            self._metrics.silence()
             return
         now = self._clock.now()
         if self._leading_since is None:
             self._leading_since = now
+        await self._measure(now)
         await self._expire_messages(now)
         await self._expire_files(now)
         await self._records.ledger.purge(now - self._limits.receipts_seconds)
@@ -96,6 +103,19 @@ class Housekeeping:
         await self._records.attempts.purge(now - 86400.0)
         await self._records.dead.purge(now - DEAD_LETTER_SECONDS)
         await self._unregister(now)
+
+    async def _measure(self, now: float) -> None:
+        backlog = await self._records.backlog(now)
+        self._metrics.outbox.set(backlog.outbox)
+        self._metrics.outbox_age.set(backlog.outbox_age)
+        self._metrics.parked.set(backlog.parked)
+        self._metrics.parked_age.set(backlog.parked_age)
+        self._metrics.dead.set(backlog.dead_letters)
+        for group, queue_of in (("delivery", delivery_queue), ("stream", stream_queue)):
+            for partition in range(self._settings.partitions):
+                with contextlib.suppress(BusError):  # not declared yet, or the broker is away: readiness says so
+                    depth = await self._bus.depth(queue_of(partition))
+                    self._metrics.depth.labels(group, str(partition)).set(depth)
 
     async def _run(self) -> None:
         while True:

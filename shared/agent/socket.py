@@ -84,6 +84,7 @@ class AgentSocket:
         channel_id: str = "",
         payload: Any = None,
         timeout: float | None = None,  # noqa: ASYNC109 - told in words
+        **envelope: str,
     ) -> Packet:
         """Sends a packet and returns the one that answers it, by request_id or reply_to; errors are returned too.
 
@@ -95,7 +96,7 @@ class AgentSocket:
         answer: asyncio.Future[Packet] = asyncio.get_running_loop().create_future()
         self._pending[packet_id] = self._pending[request_id] = answer
         try:
-            await self.send(kind, channel_id, payload, packet_id=packet_id, request_id=request_id)
+            await self.send(kind, channel_id, payload, packet_id=packet_id, request_id=request_id, **envelope)
             seconds = self.settings.timeout if timeout is None else timeout
             return await within(seconds, answer, f"the answer to {kind}")
         finally:

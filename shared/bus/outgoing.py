@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from shared.bus.backoff import jittered
 from shared.bus.port import Bus, BusError, Message, Unavailable, Unroutable
 from shared.clock import Clock
+from shared.telemetry.traces import NO_SPAN, NO_TRACES, Facts, Span, SpanName, Traces
 from shared.wire.items import Item, pack
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class Outgoing:
         bus: where they go.
         clock: for windows and waits.
         headers: put on every message.
+        traces: spans of what is published.
         max_items: the most items held for one queue.
         max_bytes: the most bytes held for one queue.
 
@@ -92,6 +94,7 @@ class Outgoing:
         bus: Bus,
         clock: Clock,
         headers: Mapping[str, str] | None = None,
+        traces: Traces = NO_TRACES,
         *,
         max_items: int = 65_536,
         max_bytes: int = 64 * 1024 * 1024,
@@ -103,6 +106,7 @@ class Outgoing:
         self._bus = bus
         self._clock = clock
         self._headers = dict(headers or {})
+        self._traces = traces
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._lanes: dict[str, _Lane] = {}
@@ -179,7 +183,8 @@ class Outgoing:
 
     async def _confirmed(self, queue: str, batch: list[Item]) -> None:
         """Publishes until the bus has it: Unavailable comes out only once we are closing."""
-        message = Message(pack(batch), self._headers)
+        span = self._batch_span(queue, batch)
+        message = Message(pack(batch), self._headers | {"traceparent": span.trace} if span.trace else self._headers)
         attempt = 0
         while True:
             try:
@@ -195,7 +200,15 @@ class Outgoing:
             else:
                 self.published += 1
                 self.items += len(batch)
+                span.end("confirmed")
                 return
+
+    def _batch_span(self, queue: str, batch: list[Item]) -> Span:
+        """One span for the message, in the trace of its first traced packet, linked to all the others."""
+        traced = [item.trace for item in batch if item.trace]
+        if not traced:
+            return NO_SPAN
+        return self._traces.child(traced[0], SpanName.BATCH, Facts(queue=queue, items=len(batch)), traced[1:])
 
     async def _hand_over(self, queue: str, items: Sequence[Item]) -> None:
         try:

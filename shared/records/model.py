@@ -112,6 +112,16 @@ class LedgerUpdate(Struct, frozen=True):
     holder: str = ""
 
 
+class Backlog(Struct, frozen=True):
+    """What waits in the records; ages in seconds, 0 where nothing waits."""
+
+    outbox: int
+    outbox_age: float
+    parked: int
+    parked_age: float
+    dead_letters: int
+
+
 class Parked(Struct, frozen=True, kw_only=True):
     """Work that waits; `item` is a packed batch of one."""
 

@@ -29,6 +29,16 @@ class ParkedRecords:
         async with self._db.writing() as connection:
             await put_aside(connection, rows)
 
+    async def park_first(self, row: Parked) -> None:
+        """Puts work aside at the head of its lane; what is parked there already gets new ids, in its order."""
+        names = [column.name for column in t.parked.columns if column is not _c.id]
+        async with self._db.writing() as connection:
+            made = await connection.execute(insert(t.parked).values(_values(row)).returning(_c.id))
+            before = (_c.channel == row.channel) & (_c.id < made.scalar_one())
+            rest = select(*(t.parked.c[name] for name in names)).where(before).order_by(_c.id)
+            await connection.execute(insert(t.parked).from_select(names, rest))
+            await connection.execute(delete(t.parked).where(before))
+
     async def lanes(self, partitions: Sequence[int], limit: int) -> list[tuple[str, int, float]]:
         """Lanes with parked work, the most urgent first: (channel, partition, when its head is due)."""
         heads = select(func.min(_c.id)).where(_c.partition.in_(list(partitions))).group_by(_c.channel)

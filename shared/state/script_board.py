@@ -18,7 +18,9 @@ _TOTAL: Final = "recording:total"
 _SEEN: Final = "recording:seen"
 _COUNTERS: Final = "recording:counters"
 
-_SET = Script[bytes]("return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])", repeatable=True)
+_SET = Script[bytes](
+    "redis.call('DEL', KEYS[2]) return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])", repeatable=True
+)
 _GET = Script[bytes | None]("return redis.call('GET', KEYS[1])", repeatable=True)
 
 # KEYS calls, total, seen  ARGV cap, ttl ms, (has key, key, call) ...  Replies ordinal, stored now, ...
@@ -75,8 +77,8 @@ class Board:
         self._cap = cap
 
     async def set_script(self, data: bytes) -> None:
-        """Sets the script that every worker obeys from now on."""
-        await self._state.call(_SET, [_SCRIPT], [data, TTL_MS])
+        """Sets the script that every worker obeys from now on; counting starts anew."""
+        await self._state.call(_SET, [_SCRIPT, _COUNTERS], [data, TTL_MS])
 
     async def get_script(self) -> bytes | None:
         """The script, or None if none was set."""

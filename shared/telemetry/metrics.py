@@ -52,6 +52,36 @@ class EdgeMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.sockets = Gauge("sluice_edge_sockets", "Open sockets of xAgent.", registry=registry)
+        self.connections = Counter("sluice_edge_connections", "Sockets opened so far.", registry=registry)
+
+
+class ProcessMetrics:
+    """Of every process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.lag = Gauge(
+            "sluice_event_loop_lag_seconds", "How late the event loop was at the last look.", registry=registry
+        )
+
+
+class FleetMetrics:
+    """Of the fleet as a whole, told by the listener that leads; the others say nothing (NaN)."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.outbox = Gauge("sluice_outbox_pending", "Persons' messages that xAgent has not taken.", registry=registry)
+        self.outbox_age = Gauge("sluice_outbox_age_seconds", "Age of the oldest of them.", registry=registry)
+        self.parked = Gauge("sluice_parked_messages", "Finals that wait for a later try.", registry=registry)
+        self.parked_age = Gauge("sluice_parked_age_seconds", "Age of the oldest of them.", registry=registry)
+        self.dead = Gauge("sluice_dead_letters_kept", "Dead letters on file.", registry=registry)
+        self.depth = Gauge(
+            "sluice_queue_messages", "Messages that wait in a queue.", ["group", "partition"], registry=registry
+        )
+
+    def silence(self) -> None:
+        """Another one tells."""
+        for gauge in (self.outbox, self.outbox_age, self.parked, self.parked_age, self.dead):
+            gauge.set(float("nan"))
+        self.depth.clear()
 
 
 class DeliveryMetrics:

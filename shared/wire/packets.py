@@ -32,6 +32,7 @@ class Envelope(Struct, frozen=True, tag_field="type", kw_only=True, omit_default
         reply_to: the packet answered.
         connector_channel_id: the only routing identifier (IM v2 §3).
         time: milliseconds since the epoch.
+        traceparent: W3C trace context of the sender, where it traces. Ours: the protocol ignores unknown fields.
     """
 
     schema: Literal["xagent.connector.packet/v1"]
@@ -40,6 +41,7 @@ class Envelope(Struct, frozen=True, tag_field="type", kw_only=True, omit_default
     reply_to: MaybeId = ""
     connector_channel_id: MaybeId = ""
     time: Integer = 0
+    traceparent: str = ""
 
 
 class _NoIdentity(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -173,3 +173,20 @@ async def test_what_a_removed_channel_still_owed_is_filed(records: Records) -> N
 
 async def _opened_by(records: Records, connector_id: str) -> str:
     return (await records.channels.open("im.test", connector_id, "", "e", "s", NOW)).channel.channel_id
+
+
+async def test_work_parked_first_is_ahead_of_its_lane_and_of_no_other(records: Records) -> None:
+    """What was parked of the lane keeps its own order behind it, and its time."""
+    await records.parked.park([parked("a", b"2", due_at=5.0), parked("b", b"1"), parked("a", b"3")])
+    await records.parked.park_first(parked("a", b"1"))
+    assert [(row.item, row.due_at) for row in await records.parked.head("a", 9)] == [
+        (b"1", NOW),
+        (b"2", 5.0),
+        (b"3", NOW),
+    ]
+    await records.parked.park_first(parked("a", b"0"))
+    await records.parked.park([parked("a", b"4")])
+    assert [row.item for row in await records.parked.head("a", 9)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [row.item for row in await records.parked.head("b", 9)] == [b"1"]
+    await records.parked.park_first(parked("c", b"alone"))
+    assert [row.item for row in await records.parked.head("c", 9)] == [b"alone"]

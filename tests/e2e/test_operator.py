@@ -74,6 +74,13 @@ async def test_parked_work_and_the_outbox_are_shown_and_dropped_with_a_record(tm
             assert await recording.says(channel, "p1", "anybody there?") == 202
             assert f"{channel}/p1" in await sluice(tmp_path, "outbox")
             assert channel in await sluice(tmp_path, "channels")
+
+            async def measured() -> bool:
+                async with http.get(f"{up.url}/metrics") as answer:
+                    lines = (await answer.text()).splitlines()
+                return {"sluice_outbox_pending 1.0", "sluice_parked_messages 1.0"} <= set(lines)
+
+            await until(measured)
             number = (await parked()).splitlines()[-1].split()[0]
             await sluice(tmp_path, "parked", "drop", number)
             assert "by an operator" in await sluice(tmp_path, "dead-letters")

@@ -545,6 +545,27 @@ async def test_a_file_that_cannot_be_had_loses_no_text(
     assert sink.served["big"] < len(sink.files["big"])
 
 
+async def test_a_slow_file_is_not_overtaken_by_the_text_after_it(
+    up: Process, agent: AgentClient, sink: Sink, http: aiohttp.ClientSession
+) -> None:
+    """A file that takes a second, then "use it" 100 ms later: in that order; another channel waits for neither (6)."""
+    channel, other = await bound(agent, sink.hook(new_name())), await bound(agent, sink.hook(new_name()))
+    sink.files["slow"], sink.stalls["slow"] = bytes(100_000), 1.0
+    offer = {"url": f"{sink.url}/files/slow", "filename": "slow.bin"}
+    with_file = asyncio.create_task(post(http, up, channel, says("p1", "", offer)))
+    await asyncio.sleep(0.1)
+    use_it = asyncio.create_task(post(http, up, channel, says("p2", "use it")))
+    await asyncio.sleep(0.1)
+    assert (await post(http, up, other, says("p3", "free")))[0] == 202
+    assert (await heard(agent))["text"] == "free"
+    assert await with_file == await use_it == (202, {"status": "accepted"})
+    first, second = await heard(agent), await heard(agent)
+    assert [file["filename"] for file in first["files"]] == ["slow.bin"]
+    assert (first["message_id"], second["text"]) == ("p1", "use it")
+    assert await post(http, up, channel, says("p1", "", offer)) == (202, {"status": "duplicate"})
+    assert sink.fetched.count("slow") == 1
+
+
 def files_in(process: Process) -> list[str]:
     return sorted(str(path.relative_to(data_folder(process))) for path in data_folder(process).rglob("*"))
 

@@ -1,4 +1,4 @@
-"""A platform in a few lines, for tests of what is above the port: scripted by message_id, it writes all down."""
+"""A platform in a few lines, for tests of what is above the port: scripted, and it writes all down."""
 
 import asyncio
 from typing import Any
@@ -43,7 +43,7 @@ class FakeTarget:
     Attributes:
         calls: every send, in order.
         planned: the times at which each message_id was planned.
-        errors: raised by the next sends of a message_id, one each.
+        errors: raised by the next sends of a text, one each.
         bugs: message_ids at which planning raises what no target should.
         hangs: message_ids at which planning never ends.
     """
@@ -81,7 +81,7 @@ class FakeTarget:
 
     async def send(self, binding: Binding, part: Part) -> Receipt:
         """See `Target.send`."""
-        errors = self.errors.get(part.message_id)
+        errors = self.errors.get(part.text)
         at = self._clock.now()
         self.calls.append(Call(binding.channel, part.message_id, part.ordinal, part.text, at, landed=not errors))
         if errors:

@@ -51,12 +51,16 @@ class Sink:
         url: its root.
         files: path below /files/ to bytes; served in pieces and without a length.
         served: the bytes that were written of each file.
+        fetched: the files that were asked for, in order.
+        stalls: seconds before a file is given.
     """
 
     def __init__(self) -> None:
         self.url = ""
         self.files: dict[str, bytes] = {}
         self.served: dict[str, int] = {}
+        self.fetched: list[str] = []
+        self.stalls: dict[str, float] = {}
         self._received: dict[str, list[Received]] = {}
         self._answers: dict[str, deque[Answer]] = {}
 
@@ -85,6 +89,8 @@ class Sink:
     async def give(self, request: web.Request) -> web.StreamResponse:
         """One file."""
         name = request.match_info["name"]
+        self.fetched.append(name)
+        await asyncio.sleep(self.stalls.get(name, 0.0))
         if name not in self.files:
             return web.Response(status=404)
         response = web.StreamResponse(headers={"Content-Type": request.query.get("type", "application/octet-stream")})
