@@ -1,7 +1,8 @@
 """`im.telegram` end to end: an embedded process against the Bot API fake."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +56,26 @@ class Place:
         return await self.agent.send_message(self.channel, text, message_id=message_id, **more)
 
     async def stream(self, message_id: str, *pieces: str) -> None:
-        """Deltas, until all of them show."""
+        """Deltas, until something shows."""
         for sequence, text in enumerate(pieces, start=1):
             await self.agent.send_delta(self.channel, message_id, sequence, text)
+        await until(self.shown)
 
-        async def shown() -> bool:
-            return bool(self.texts())
+    async def shown(self) -> bool:
+        """Whether a person sees anything; for `until`."""
+        return bool(self.texts())
 
-        await until(shown)
+    async def post(self, text: str, message_id: str) -> None:
+        """Sends a final and waits for no ack."""
+        await self.agent.send("chat.message", self.channel, {"message_id": message_id, "text": text})
+
+    def stored(self, text: str) -> Callable[[], Awaitable[bool]]:
+        """Whether a person sees it; for `until`."""
+
+        async def look() -> bool:
+            return text in self.texts()
+
+        return look
 
     def texts(self) -> list[str]:
         """What a person sees."""
@@ -283,6 +296,52 @@ async def test_a_moved_group_and_a_failing_platform_pass_over_a_restart(api: Tel
         assert (await here.final("d", "m2"))["status"] == "accepted"
     assert len(here.calls("sendMessage")) == 1
     assert [call.said[0] for call in api.sent("sendMessage", SUPERGROUP)] == ["x", "x", "d", "d", "d"]
+
+
+async def test_a_crash_in_the_send_that_replaces_a_deleted_preview_is_uncertain(
+    api: TelegramApi, tmp_path: Path
+) -> None:
+    """The handle was struck and the intent written before the call: SIGKILL in it means no second send."""
+    process = embedded(tmp_path, SLUICE_TELEGRAM_API_URL=api.url)
+    async with started(process), AgentClient.connect(f"{process.url}/im.telegram", API_KEY, timeout=30) as agent:
+        here = await place(api, agent, 220)
+        connector = agent.connector_id
+        await here.stream("m1", "Alpha")
+        api.platform.chats[220].messages.clear()
+        api.script(Step(method="sendMessage", chat=220, stall=20))
+        await here.post("Alpha Beta", "m1")
+        await until(here.stored("Alpha Beta"))
+        await process.kill()
+    async with (
+        started(process),
+        AgentClient.connect(f"{process.url}/im.telegram", API_KEY, connector_id=connector, timeout=30) as agent,
+    ):
+        await agent.open(here.channel)
+        here.agent = agent
+        assert (await here.final("Alpha Beta", "m1"))["code"] == "delivery_uncertain"
+    assert here.texts() == ["Alpha Beta"]
+    assert len(here.calls("sendMessage")) == 2
+
+
+async def test_what_never_left_is_sent_once_the_platform_is_back(tmp_path: Path) -> None:
+    """Field report 1b: refused connections for a second, then one send."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    settings = {"SLUICE_TELEGRAM_API_URL": f"http://127.0.0.1:{port}", "SLUICE_LIMIT_RETRY_FIRST_SECONDS": "0.1"}
+    async with (
+        started(embedded(tmp_path, **settings)) as process,
+        AgentClient.connect(f"{process.url}/im.telegram", API_KEY, timeout=30) as agent,
+    ):
+        async with telegram_api(port) as api:
+            here = await place(api, agent, 230)
+        final = asyncio.create_task(here.final("pay 30"))
+        await asyncio.sleep(1)
+        assert not final.done()
+        async with telegram_api(port) as api:
+            api.add_bot()
+            api.add_chat(230)
+            assert (await final)["status"] == "accepted"
+            assert [call.method for call in api.calls] == ["sendMessage"]
 
 
 async def test_no_token_is_in_the_log(api: TelegramApi, up: Process) -> None:

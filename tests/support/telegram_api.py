@@ -259,14 +259,14 @@ class TelegramApi:
 
 
 @contextlib.asynccontextmanager
-async def telegram_api() -> AsyncIterator[TelegramApi]:
-    """A Bot API that listens on a free port for the length of a block."""
+async def telegram_api(port: int = 0) -> AsyncIterator[TelegramApi]:
+    """A Bot API that listens for the length of a block, on a free port unless one is given."""
     api = TelegramApi()
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.add_routes([web.route("*", "/bot{token}/{method}", api.take), web.get("/file/bot{token}/{path:.+}", api.give)])
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, handler_cancellation=True)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
     host, port = runner.addresses[0][:2]
     api.url = f"http://{host}:{port}"
     try:
