@@ -30,6 +30,8 @@ from services.delivery.service import DeliveryService
 from services.delivery.targets.console import ConsoleTarget
 from services.delivery.targets.port import Target
 from services.delivery.targets.recording import RecordingTarget, RecordingTrail
+from services.delivery.targets.telegram.api import BotApi, bot_session
+from services.delivery.targets.telegram.target import TelegramTarget
 from services.delivery.targets.webhook import WebhookTarget
 from services.delivery.tools import Tools
 from services.delivery.trail import NoTrail, Trail
@@ -44,7 +46,7 @@ from services.listener.housekeeping import Housekeeping
 from shared.bus.open import open_bus
 from shared.bus.outgoing import Outgoing
 from shared.bus.port import Bus
-from shared.cards import build_of, cards
+from shared.cards import build_of, cards, telegram_card
 from shared.clock import Clock, SystemClock
 from shared.config import SettingError, Settings
 from shared.crypto import Keyring
@@ -224,9 +226,11 @@ async def _delivery(stack: contextlib.AsyncExitStack, parts: Parts) -> None:
     outgoing = parts.outgoing("delivery")
     stack.push_async_callback(outgoing.close)
     session = await stack.enter_async_context(guarded_session(parts.guard))
+    bots = await stack.enter_async_context(bot_session())
     metrics = DeliveryMetrics(parts.registry)
-    targets, trail = _targets(parts, outgoing, session)
     channels = Channels(parts.records, parts.keyring)
+    telegram = _telegram(parts, bots, channels)
+    targets, trail = _targets(parts, outgoing, session, telegram)
     desk = Desk(parts.records, _streams(parts), clock)
     answers = Answers(outgoing, parts.records)
     outgoing.on_unroutable = answers.unroutable
@@ -341,7 +345,15 @@ async def _admin(stack: contextlib.AsyncExitStack, parts: Parts, main: Listening
     )
 
 
-def _targets(parts: Parts, outgoing: Outgoing, session: ClientSession) -> tuple[dict[str, Target], Trail]:
+def _telegram(parts: Parts, session: ClientSession, channels: Channels) -> TelegramTarget:
+    settings = parts.settings
+    api = BotApi(settings.telegram_api_url, session, parts.files, settings.limits.call_seconds)
+    return TelegramTarget(telegram_card(build_of()), api, channels.rebind)
+
+
+def _targets(
+    parts: Parts, outgoing: Outgoing, session: ClientSession, telegram: TelegramTarget
+) -> tuple[dict[str, Target], Trail]:
     known = cards(recording=parts.settings.recording, build=build_of())
     leases = Leases(parts.state)
     targets: dict[str, Target] = {
@@ -349,6 +361,7 @@ def _targets(parts: Parts, outgoing: Outgoing, session: ClientSession) -> tuple[
         "im.webhook": WebhookTarget(
             known["im.webhook"], session, parts.guard, parts.clock, parts.settings.limits.call_seconds
         ),
+        "im.telegram": telegram,
     }
     if not parts.settings.recording:
         return targets, NoTrail()

@@ -12,7 +12,7 @@ from services.cli.demo import demo_agent
 from services.cli.roles import Role, Running, run
 from shared.config import Settings
 
-CARDS = ("im.console", "im.webhook")
+CARDS = ("im.console", "im.webhook", "im.telegram")
 
 
 async def serve(settings: Settings, roles: tuple[Role, ...], *, demo: bool, screen: Screen) -> None:

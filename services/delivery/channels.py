@@ -4,6 +4,7 @@ Everything that changes a binding runs in the lane of its channel, so what is re
 the partition is owned.
 """
 
+import logging
 from collections import OrderedDict
 
 import msgspec
@@ -11,8 +12,11 @@ from msgspec import Struct
 
 from services.delivery.targets.port import Binding, SignedIn
 from shared.crypto import Keyring
+from shared.records.errors import RecordsUnavailable
 from shared.records.model import Channel
 from shared.records.records import Records
+
+log = logging.getLogger(__name__)
 
 MOST_REMEMBERED = 20_000
 
@@ -68,6 +72,16 @@ class Channels:
             sealed = self._keyring.seal(msgspec.json.encode(signed_in.credential), channel_id)
         await self._records.channels.bind(channel_id, status, signed_in.shown, sealed)
         return await self.fresh(channel_id)
+
+    async def rebind(self, binding: Binding, credential: dict[str, str]) -> None:
+        """The platform says that the place of a channel has changed; best effort, since it will say so again."""
+        known = await self.get(binding.channel)
+        if known is None:
+            return
+        try:
+            await self.bind(binding.channel, known.channel.status, SignedIn(credential, known.channel.target))
+        except RecordsUnavailable as error:
+            log.warning("a channel's new place is not stored: channel=%s: %s", binding.channel, error)
 
     async def set_status(self, channel_id: str, status: str, reason: str) -> Known | None:
         """Changes the status, with its reason."""

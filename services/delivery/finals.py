@@ -14,7 +14,7 @@ from services.delivery.channels import Channels, Known
 from services.delivery.desk import Desk
 from services.delivery.ledger import Conflict, Go, Repeat, SameRefusal, Uncertain, fingerprint, judge
 from services.delivery.retry import GiveUp, Wait
-from services.delivery.targets.port import OutFile, Part, Refused, Target, TargetError, Traits
+from services.delivery.targets.port import Gone, OutFile, Part, Refused, Target, TargetError, Traits
 from services.delivery.trail import DeliveryStep, Trail
 from shared.batcher import Batcher
 from shared.clock import Clock
@@ -173,6 +173,7 @@ class Finals:
             return await self._end(attempt, known, GiveUp("target_delivery_failed", str(error)))
         while len(attempt.receipts) < len(parts):
             part = parts[len(attempt.receipts)]
+            known = await self._channels.get(attempt.item.channel) or known  # a call may have told of its new place
             verdict = await self._call(attempt, known, target, traits, part, last=part is parts[-1])
             match verdict:
                 case GiveUp():
@@ -224,6 +225,12 @@ class Finals:
         call = self._traces.child(attempt.span.trace, SpanName.CALL, facts)
         try:
             receipt = await target.edit(known.binding, shown, part) if shown else await target.send(known.binding, part)
+        except Gone as error:
+            call.end("Gone")
+            self._metrics.failed(attempt.item.card, type(error).__name__)
+            attempt.preview = attempt.preview[: part.ordinal]
+            await self._write(attempt, "open")  # before the send: it is no edit that could be repeated
+            return Wait(0.0, "the preview is gone")
         except TargetError as error:
             attempt.tries += 1
             call.end(type(error).__name__)

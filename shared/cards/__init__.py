@@ -1,4 +1,4 @@
-"""The Cards of this core: `im.console`, `im.webhook`, `im.recording`."""
+"""The Cards: `im.console`, `im.webhook`, `im.telegram`, `im.recording`."""
 
 from importlib.metadata import PackageNotFoundError, version
 
@@ -15,7 +15,7 @@ def build_of() -> Build:
 
 def cards(*, recording: bool, build: Build) -> dict[str, Card]:
     """The Cards by id; the recording one only where it is switched on."""
-    known = [console_card(build), webhook_card(build)]
+    known = [console_card(build), webhook_card(build), telegram_card(build)]
     if recording:
         known.append(recording_card(build))
     return {card.card_id: card for card in known}
@@ -60,6 +60,38 @@ def webhook_card(build: Build) -> Card:
         label="Webhook",
         build=build,
         tools=_sending("webhook"),
+        auth_flows=(flow,),
+    )
+
+
+def telegram_card(build: Build) -> Card:
+    """A bot in a chat."""
+    token = FormField(
+        name="bot_token",
+        label="Bot token",
+        input_type="password",
+        secret=True,
+        placeholder="123456:ABC…",
+        help_text="As @BotFather gives it.",
+    )
+    chat = FormField(
+        name="chat_id",
+        label="Chat",
+        placeholder="-1001234567890",
+        help_text="The number of a chat that the bot is in, or the @username of a public one.",
+    )
+    flow = AuthFlow(
+        id="telegram", title="Telegram bot", description="Which bot writes, and where.", fields=(token, chat)
+    )
+    return Card(
+        card_id="im.telegram",
+        version=build.version,
+        name="Telegram",
+        description="A Telegram bot in a chat; replies stream in place.",
+        provider="telegram",
+        label="Telegram",
+        build=build,
+        tools=_sending("telegram"),
         auth_flows=(flow,),
     )
 

@@ -8,6 +8,7 @@ what is known of it afterwards, by returning a receipt or by raising one of:
     ├── Throttled          the platform answered "later" (429): safe to send again, at its time
     ├── Failed             the platform answered that it failed (its own 5xx): safe to send again
     ├── Unknown            no answer came: safe only with an idempotency key or an edit handle
+    ├── Gone               there is nothing to edit any more, and nothing was changed: the part is to be sent
     └── Refused            the platform answered "never": permanent; `revoked` when the account itself is gone
 """
 
@@ -46,6 +47,10 @@ class Failed(TargetError):
 
 class Unknown(TargetError):
     """See the module."""
+
+
+class Gone(TargetError):
+    """See the module. Only an edit ends so; the send that follows is the engine's, which writes its intent first."""
 
 
 class Refused(TargetError):
@@ -144,7 +149,7 @@ class Target(Protocol):
         ...
 
     async def edit(self, binding: Binding, shown: Receipt, part: Part) -> Receipt:
-        """Changes what is there into the part."""
+        """Changes what is there into the part; raises `Gone` where a person has deleted it, say."""
         ...
 
     async def remove(self, binding: Binding, shown: Receipt) -> None:
